@@ -1,0 +1,91 @@
+"""Types that every layer shares: errors, the row-source protocol, outcomes and results."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32] | NDArray[np.float64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+R = TypeVar("R")
+
+
+class PsmdsError(Exception):
+    """Base of every error that this package raises on purpose; its text is one sentence for the user."""
+
+
+class InputError(PsmdsError, ValueError):
+    """An argument, file or matrix that cannot be used as it is."""
+
+
+class BudgetError(PsmdsError, MemoryError):
+    """The work cannot be done inside the memory budget."""
+
+
+class WorkerError(PsmdsError, RuntimeError):
+    """The cluster could not finish a round."""
+
+
+class RowSource(Protocol):
+    """Where rows of an ``n x n`` dissimilarity matrix come from.
+
+    A source is cheap to pickle (it travels inside tasks) and opens what it needs on first use.
+    """
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows it delivers: float32 or float64."""
+
+    @property
+    def band(self) -> int:
+        """Rows that are stored together, so best read together; 1 when any row range is as good as another."""
+
+    @property
+    def token(self) -> str:
+        """Identity of the content, the key of worker-side caches."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` (C-contiguous, ``(>= hi - lo, n)``, of `dtype`) with rows ``lo`` to ``hi``."""
+
+
+class Executor(Protocol):
+    """Runs a picklable piece of work over blocks of rows, in this process or on a Dask cluster."""
+
+    @property
+    def n_workers(self) -> int:
+        """Processes that share the work."""
+
+    def run(
+        self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
+    ) -> Iterator[tuple[Sequence[int], R]]:
+        """Call ``work`` on groups of ``blocks`` and yield ``(group, result)`` as they finish, in any order.
+
+        Every block is in exactly one yielded group. ``group`` bounds the blocks a call; by default each
+        worker gets one call.
+        """
+
+    def close(self) -> None:
+        """Release what the run holds on the workers."""
+
+
+class StopReason(str, enum.Enum):
+    """Why a solve ended."""
+
+    RADIUS = "radius_tol"
+    EPOCHS = "max_epochs"
+    CALLBACK = "callback"
+    INTERRUPTED = "interrupted"
+    PERFECT = "zero_stress"
+
+    def __str__(self) -> str:
+        return self.value
