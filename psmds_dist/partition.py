@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from psmds_dist.types import BudgetError, InputError
 
 BLOCK_BYTES = 8_000_000
 """Row data of a block, counted in float32."""
@@ -34,3 +39,137 @@ class Layout:
         """First row of a block and the row after its last."""
         lo = block * self.rows
         return lo, min(lo + self.rows, self.n)
+
+
+@dataclass(frozen=True)
+class RowMemory:
+    """How a process spends its budget for rows."""
+
+    cached_blocks: int
+    """Blocks kept in memory."""
+
+    run_blocks: int
+    """Most blocks that one read brings."""
+
+    buffer_bytes: int
+    """Bytes of the two read-ahead buffers, none when every block can be kept."""
+
+    block_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Most bytes it takes."""
+        return self.cached_blocks * self.block_bytes + self.buffer_bytes
+
+    @classmethod
+    def plan(cls, layout: Layout, itemsize: int, band: int, budget: int) -> RowMemory:
+        """Split ``budget`` bytes into kept blocks and two read-ahead buffers.
+
+        Parameters
+        ----------
+        layout : Layout
+            The blocks.
+        itemsize : int
+            Bytes of a number.
+        band : int
+            Rows stored together; a band is read at once where the buffers may be that large.
+        budget : int
+            Bytes for rows in this process.
+
+        Raises
+        ------
+        BudgetError
+            When not even two blocks fit.
+        """
+        block = layout.rows * layout.n * itemsize
+        tall = max(1, -(-band // layout.rows))
+        if layout.count * block <= budget:
+            return cls(layout.count, tall, 0, block)
+        run = tall if 4 * tall * block <= budget else 1
+        buffers = 2 * run * block
+        if buffers > budget:
+            raise BudgetError(
+                f"memory_limit leaves {format_bytes(budget)} a worker for rows, but reading ahead needs "
+                f"{format_bytes(buffers)} (two blocks of {layout.rows} rows of {layout.n:,} points); "
+                "raise memory_limit, or embed landmarks instead of the whole matrix."
+            )
+        return cls((budget - buffers) // block, run, buffers, block)
+
+
+def row_budget(memory_limit: int, n: int, n_components: int) -> int:
+    """Bytes of a worker's budget that are left for rows once coordinates and answers have theirs.
+
+    Counted are float64 coordinates three times over (received, unpacked, and the next ones arriving while these
+    are still in use) and five float64 numbers a point for the answers.
+    """
+    return memory_limit - 8 * n * (3 * n_components + 5)
+
+
+def owners(layout: Layout, workers: Mapping[str, int]) -> dict[str, list[int]]:
+    """Assign every block to a worker, in pairs of neighbours.
+
+    Rendezvous hashing on worker names with a cap in proportion to each worker's threads: equal shares, and when
+    a worker comes or goes most blocks stay where their rows are cached. Whole pairs keep both rounds of an epoch
+    (`psmds_dist.schedule.halves`) equal on every worker.
+
+    Parameters
+    ----------
+    layout : Layout
+        The blocks.
+    workers : mapping of str to int
+        Threads of each worker by its name.
+    """
+    pairs = -(-layout.count // 2)
+    total = sum(workers.values())
+    room = {name: -(-pairs * threads // total) for name, threads in workers.items()}
+    owned: dict[str, list[int]] = {name: [] for name in workers}
+    for pair in range(pairs):
+        name = max((w for w in room if room[w] > 0), key=lambda w: (_affinity(w, pair), w))
+        room[name] -= 1
+        owned[name] += [b for b in (2 * pair, 2 * pair + 1) if b < layout.count]
+    return owned
+
+
+def _affinity(worker: str, pair: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{worker}/{pair}".encode(), digest_size=8).digest(), "big")
+
+
+def groups(blocks: Sequence[int], size: int | None) -> list[list[int]]:
+    """Cut blocks into runs of at most ``size``; one run when there is no size."""
+    ordered = sorted(blocks)
+    if not ordered:
+        return []
+    step = size or len(ordered)
+    return [ordered[k : k + step] for k in range(0, len(ordered), step)]
+
+
+def format_bytes(count: float) -> str:
+    """Bytes as a person writes them, in binary units."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB" if abs(count) < 1024 else f"{count / 1024:.2f} TiB"
+
+
+def parse_bytes(text: str | int | float, name: str = "memory_limit") -> int:
+    """Bytes from a number or from text such as ``"400 MiB"`` or ``"4GB"``.
+
+    Raises
+    ------
+    InputError
+        When it is neither, or not positive.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?\d+)?)\s*([kmgt]?)(i?)b?\s*", str(text).lower())
+    try:
+        if match is None or isinstance(text, bool):
+            raise ValueError
+        base = 1024 if match[3] else 1000
+        count = int(float(match[1]) * base ** " kmgt".index(match[2] or " "))
+        if count <= 0:
+            raise ValueError
+    except ValueError:
+        raise InputError(
+            f"{name} must be a positive number of bytes, or text such as '400 MiB' or '4GB', not {text!r}."
+        ) from None
+    return count

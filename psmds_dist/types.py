@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -76,6 +76,47 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Release what the run holds on the workers."""
+
+
+@dataclass(frozen=True)
+class InputCheck:
+    """What the streamed pass over a matrix found, once it is known to be usable.
+
+    Attributes
+    ----------
+    n : int
+        Number of points.
+    dtype : str
+        Type of the rows that were looked at.
+    highest : float
+        Largest dissimilarity.
+    rms : float
+        Root mean square of the off-diagonal dissimilarities: the scale of the data.
+    symmetry_tol : float
+        Largest ``|t_ij - t_ji|`` that was let pass, as a share of `rms`.
+    asymmetry : float or None
+        Worst ``|t_ij - t_ji| / rms`` among the rows that had to be compared entry by entry; None when the sketch
+        raised no suspicion.
+    digest : str
+        Identity of the content: equal rows of equal type give equal digests.
+    """
+
+    n: int
+    dtype: str
+    highest: float
+    rms: float
+    symmetry_tol: float
+    asymmetry: float | None
+    digest: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a plain dictionary, for attributes."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> InputCheck:
+        """Inverse of `as_dict`."""
+        return cls(**values)
 
 
 class StopReason(str, enum.Enum):

@@ -1,0 +1,283 @@
+"""The input check: one streamed pass tells whether a matrix can be used, and what is wrong with it if not.
+
+A pair that differs from its mirror image by more than the tolerance is always noticed when the rest of its row is
+symmetric to rounding, and otherwise once it stands out of the row's other differences.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from psmds_dist.partition import Layout
+from psmds_dist.scan import (
+    SKETCHES,
+    BlockScan,
+    Fault,
+    GatherColumns,
+    GroupScan,
+    ScanBlocks,
+    group_size,
+    sketch_weights,
+)
+from psmds_dist.types import Executor, Floats, InputCheck, InputError, Ints, RowSource
+
+SYMMETRY_TOL = 1e-4
+"""Largest ``|t_ij - t_ji|`` that passes as rounding, as a share of the root mean square."""
+
+LOOK_BYTES = 64_000_000
+"""Rows and columns gathered for an entry-by-entry comparison, in float64."""
+
+Progress = Callable[[int, int], None]
+Ids = Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An entry and its mirror image."""
+
+    i: int
+    j: int
+    value: float
+    mirrored: float
+
+    @property
+    def difference(self) -> float:
+        """How far apart the two are."""
+        return abs(self.value - self.mirrored)
+
+
+class Scan:
+    """What a pass has found so far; groups may come in any order."""
+
+    def __init__(self, n: int, dtype: np.dtype) -> None:  # type: ignore[type-arg]
+        self.n = n
+        self.dtype = dtype
+        self._blocks: dict[int, BlockScan] = {}
+        self._columns = np.zeros((SKETCHES, n))
+
+    def add(self, group: GroupScan) -> None:
+        """Take in the scans of a group of blocks."""
+        self._blocks.update((scan.block, scan) for scan in group.blocks)
+        self._columns += group.columns
+
+    @property
+    def done(self) -> int:
+        """Blocks seen."""
+        return len(self._blocks)
+
+    @property
+    def blocks(self) -> list[BlockScan]:
+        """Scans in the order of their blocks, so that sums over them always have the same bits."""
+        return [self._blocks[k] for k in sorted(self._blocks)]
+
+    @property
+    def diagonal(self) -> Floats:
+        """All diagonal entries."""
+        return np.concatenate([scan.diagonal for scan in self.blocks])
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the entries off the diagonal."""
+        squares = np.concatenate([scan.squares for scan in self.blocks]) - self.diagonal**2
+        return math.sqrt(max(0.0, float(squares.sum())) / (self.n * (self.n - 1)))
+
+    @property
+    def imbalance(self) -> Floats:
+        """Largest difference between the sketches of each row and of the column of the same index."""
+        sketch = np.concatenate([scan.sketch for scan in self.blocks])
+        worst: Floats = np.abs(sketch - self._columns.T).max(axis=1)
+        return worst
+
+    @property
+    def digest(self) -> str:
+        """Identity of the rows seen."""
+        checksums = np.array([scan.checksum for scan in self.blocks], "<u4")
+        head = f"{self.n} {self.dtype.name} ".encode()
+        return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
+
+
+def check_source(
+    source: RowSource,
+    executor: Executor,
+    *,
+    ids: Ids = None,
+    symmetry_tol: float = SYMMETRY_TOL,
+    on_progress: Progress | None = None,
+) -> InputCheck:
+    """Read a whole matrix once and tell whether it can be used.
+
+    Parameters
+    ----------
+    source : RowSource
+        The matrix.
+    executor : Executor
+        Where to run.
+    ids : sequence of str, optional
+        Names of the rows, for messages.
+    symmetry_tol : float
+        Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square dissimilarity.
+    on_progress : callable, optional
+        Called with the number of blocks done and the number of all.
+
+    Returns
+    -------
+    InputCheck
+        Scale and identity of the data.
+
+    Raises
+    ------
+    InputError
+        In one sentence, the first fault and where it is.
+    """
+    require_size(source.n)
+    layout = Layout(source.n)
+    scan = Scan(source.n, source.dtype)
+    for _, group in executor.run(ScanBlocks(source), range(layout.count), group=group_size(source, executor)):
+        scan.add(group)
+        if on_progress is not None:
+            on_progress(scan.done, layout.count)
+    return conclude(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol)
+
+
+def require_size(n: int) -> None:
+    """Refuse matrices that are too small to be mapped."""
+    if n < 3:
+        raise InputError(f"The matrix has {n} point{'s' * (n != 1)}, but a map needs at least 3.")
+
+
+def conclude(
+    scan: Scan, source: RowSource, executor: Executor, *, ids: Ids = None, symmetry_tol: float = SYMMETRY_TOL
+) -> InputCheck:
+    """Judge a finished pass; ``source`` is read again only when its symmetry is in doubt."""
+    _refuse_faults(scan, ids)
+    rms = scan.rms
+    _refuse_similarities(scan, rms)
+    _refuse_negative(scan, ids)
+    _refuse_diagonal(scan.diagonal, ids)
+    if rms == 0:
+        raise InputError(f"All {scan.n} x {scan.n} dissimilarities are zero, so there is nothing to map.")
+    pair = _doubtful_pair(scan, source, executor, symmetry_tol * rms)
+    if pair is not None and pair.difference > symmetry_tol * rms:
+        raise InputError(_asymmetric(pair, rms, symmetry_tol, ids))
+    return InputCheck(
+        n=scan.n,
+        dtype=scan.dtype.name,
+        highest=max(block.highest for block in scan.blocks),
+        rms=rms,
+        symmetry_tol=symmetry_tol,
+        asymmetry=None if pair is None else pair.difference / rms,
+        digest=scan.digest,
+    )
+
+
+def _name(row: int, ids: Ids) -> str:
+    return f"{row}" if ids is None else f"{row} (id {ids[row]!r})"
+
+
+def _total(faults: Sequence[Fault | None]) -> Fault | None:
+    found = [fault for fault in faults if fault is not None]
+    if not found:
+        return None
+    first = found[0]
+    return Fault(sum(fault.count for fault in found), first.row, first.column, first.value)
+
+
+def _where(fault: Fault, ids: Ids) -> str:
+    return f"the first in row {_name(fault.row, ids)}, column {_name(fault.column, ids)}"
+
+
+def _entries(count: int, kind: str) -> str:
+    return f"{count} {kind} entr{'y' if count == 1 else 'ies'}"
+
+
+def _refuse_faults(scan: Scan, ids: Ids) -> None:
+    nan = _total([block.nan for block in scan.blocks])
+    if nan is not None:
+        raise InputError(
+            f"The matrix has {_entries(nan.count, 'NaN')}, {_where(nan, ids)}; missing pairs are not supported "
+            "yet, so fill them in or leave out their points."
+        )
+    infinite = _total([block.infinite for block in scan.blocks])
+    if infinite is not None:
+        raise InputError(
+            f"The matrix has {_entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; replace them by "
+            "finite dissimilarities or leave out their points."
+        )
+    if not math.isfinite(scan.rms):
+        raise InputError("The squares of the dissimilarities overflow; divide the matrix by a constant first.")
+
+
+def _refuse_similarities(scan: Scan, rms: float) -> None:
+    """Refuse what looks like a Gram matrix: there ``t_ij^2 <= t_ii t_jj``, so the diagonal outweighs the rest."""
+    diagonal = scan.diagonal
+    if diagonal.min() > 0 and diagonal.mean() >= rms:
+        raise InputError(
+            f"The matrix looks like similarities: its largest values are on the diagonal (mean {diagonal.mean():g}, "
+            f"against a root mean square of {rms:g} elsewhere), so turn them into dissimilarities first, for "
+            "example sqrt(s_ii + s_jj - 2 s_ij)."
+        )
+
+
+def _refuse_negative(scan: Scan, ids: Ids) -> None:
+    negative = _total([block.negative for block in scan.blocks])
+    if negative is not None:
+        raise InputError(
+            f"The matrix has {_entries(negative.count, 'negative')}, {_where(negative, ids)} ({negative.value:g}); "
+            "dissimilarities are zero or more."
+        )
+
+
+def _refuse_diagonal(diagonal: Floats, ids: Ids) -> None:
+    wrong = np.flatnonzero(diagonal)
+    if wrong.size:
+        worst = int(np.abs(diagonal).argmax())
+        raise InputError(
+            f"The diagonal is not zero in {wrong.size} of {diagonal.size} rows, the largest {diagonal[worst]:g} in row "
+            f"{_name(worst, ids)}; use zero_diagonal=True (--zero-diagonal) to set it to zero."
+        )
+
+
+def _asymmetric(pair: Pair, rms: float, symmetry_tol: float, ids: Ids) -> str:
+    i, j = _name(pair.i, ids), _name(pair.j, ids)
+    return (
+        f"The matrix is not symmetric: the worst pair found is {i} and {j}, with {pair.value:.9g} in row {pair.i} and "
+        f"{pair.mirrored:.9g} in row {pair.j}, which differ by {pair.difference / rms:.2g} of the root mean square "
+        f"({rms:.6g}) where {symmetry_tol:g} is tolerated; use symmetrize=True (--symmetrize) to take the mean of "
+        "both orders, which has the same best map."
+    )
+
+
+def _doubtful_pair(scan: Scan, source: RowSource, executor: Executor, bound: float) -> Pair | None:
+    """Compare the most suspect rows with their columns, if any row is suspect.
+
+    One entry that differs by ``d`` moves both sketches of its row by ``d`` to ``2 d``, so nothing above the bound
+    escapes; noise in all entries together may raise a false suspicion, which this look then settles.
+    """
+    imbalance = scan.imbalance
+    if not (imbalance > bound).any():
+        return None
+    count = max(16, LOOK_BYTES // (16 * scan.n))
+    suspects = np.argsort(-imbalance, kind="stable")[:count]
+    return find_asymmetry(source, np.sort(suspects), executor)
+
+
+def find_asymmetry(source: RowSource, suspects: Ints, executor: Executor) -> Pair:
+    """Compare some rows with the columns of the same index, entry by entry, and return the worst pair."""
+    columns = np.empty((source.n, suspects.size))
+    blocks = range(Layout(source.n).count)
+    for _, parts in executor.run(GatherColumns(source, suspects), blocks, group=group_size(source, executor)):
+        for lo, part in parts:
+            columns[lo : lo + len(part)] = part
+    row = np.empty((1, source.n), source.dtype)
+    worst = Pair(0, 0, 0.0, 0.0)
+    for k, i in enumerate(suspects.tolist()):
+        source.read(i, i + 1, row)
+        j = int(np.abs(row[0] - columns[:, k]).argmax())
+        pair = Pair(i, j, float(row[0, j]), float(columns[j, k]))
+        worst = max(worst, pair, key=lambda p: p.difference)
+    return worst

@@ -1,0 +1,85 @@
+"""What a solve is asked to do, checked once."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from psmds_dist.types import InputError
+
+
+def _whole(name: str, value: object, least: int) -> int:
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least:
+        return int(value)
+    raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+
+
+def _real(name: str, value: object, *, above: float, equal: bool) -> float:
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
+        number = float(value)
+        if number > above or (equal and number == above):
+            return number
+    bound = f"at least {above:g}" if equal else f"greater than {above:g}"
+    raise InputError(f"{name} must be a finite number {bound}, not {value!r}.")
+
+
+@dataclass(frozen=True)
+class SolverConfig:
+    """Parameters of a solve; the defaults are those of `PatternSearchMDS`.
+
+    Parameters
+    ----------
+    n_components : int
+        Dimensions of the map, ``L``.
+    bad_moves : bool
+        Whether a point takes its best move even when it raises the error (faster), or stays (monotone).
+    eps : float
+        The radius halves when an epoch lowers the error by at most this share.
+    radius : float or None
+        Starting radius in units of the dissimilarities; None searches for one.
+    radius_tol : float or None
+        The solve ends once the radius is at or below this, in units of the dissimilarities; None means
+        `RADIUS_TOL` of their root mean square.
+    max_epochs : int
+        Most epochs to run; 0 returns the start.
+    direction_share : float
+        Share of the axes tried in an epoch, drawn anew for each; 1 tries all.
+    seed : int
+        Key of every random number.
+    """
+
+    n_components: int = 2
+    bad_moves: bool = True
+    eps: float = 1e-4
+    radius: float | None = None
+    radius_tol: float | None = None
+    max_epochs: int = 500
+    direction_share: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("n_components", self.n_components, 1)
+        _whole("max_epochs", self.max_epochs, 0)
+        _whole("random_state", self.seed, 0)
+        _real("eps", self.eps, above=0, equal=True)
+        _real("direction_share", self.direction_share, above=0, equal=False)
+        if self.direction_share > 1:
+            raise InputError(f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}.")
+        for name in ("radius", "radius_tol"):
+            if getattr(self, name) is not None:
+                _real(name, getattr(self, name), above=0, equal=False)
+        if not isinstance(self.bad_moves, bool):
+            raise InputError(f"bad_moves must be True or False, not {self.bad_moves!r}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a plain dictionary, for attributes and logs."""
+        return asdict(self)
+
+
+RADIUS_TOL = 2e-4
+"""Default end radius, as a share of the root mean square dissimilarity."""
+
+FLOAT32_RADIUS = 1e-4
+"""Smallest radius, as a share of the same scale, at which float32 roots still tell a move's gain."""

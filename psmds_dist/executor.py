@@ -1,0 +1,286 @@
+"""Where work runs: in this process, or on the workers of a Dask cluster.
+
+The only module that imports Dask, and it does so late: small input never waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psutil
+
+from psmds_dist import rows
+from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.partition import Layout, format_bytes, groups, owners
+from psmds_dist.types import InputError, WorkerError
+
+if TYPE_CHECKING:
+    from distributed import Client, LocalCluster
+
+R = TypeVar("R")
+Work = Callable[[Sequence[int]], R]
+
+ATTEMPTS = 5
+"""How often the blocks of a failed task are issued again before the run gives up."""
+
+
+class InProcessExecutor:
+    """Runs work here, on the threads of Numba.
+
+    Parameters
+    ----------
+    threads : int or None
+        Threads of the kernels; None takes all this process may use.
+    """
+
+    n_workers = 1
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads
+
+    def run(
+        self, work: Work[R], blocks: Sequence[int], *, group: int | None = None
+    ) -> Iterator[tuple[Sequence[int], R]]:
+        """Yield the result of each group, in order."""
+        for part in groups(blocks, group):
+            with parallel_region(self._threads):
+                result = work(part)
+            yield part, result
+
+    def memory_limit(self) -> int:
+        """Bytes a run may take when nobody said: most of what this machine has free."""
+        return int(0.8 * psutil.virtual_memory().available)
+
+    def peak_memory(self) -> dict[str, int]:
+        """Peak resident bytes of each process that works."""
+        return {"in-process": _peak_resident()}
+
+    def close(self) -> None:
+        """Let go of the rows this run has read."""
+        rows.release()
+
+
+class DaskExecutor:
+    """Runs work on Dask workers, one task a worker and call.
+
+    Blocks belong to workers (`psmds_dist.partition.owners`) so that their rows stay cached, but only as a wish:
+    when a worker is lost its tasks run elsewhere. The work itself, with the coordinates in it, is computed on
+    the cluster rather than scattered, since Dask recomputes what it has computed and cannot restore what was
+    scattered.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client; it stays open.
+    layout : Layout
+        Blocks whose ownership to plan.
+    """
+
+    def __init__(self, client: Client, layout: Layout) -> None:
+        self._client = client
+        self._layout = layout
+        self._owners: dict[str, list[int]] = {}
+        self._known: dict[str, int] = {}
+
+    @property
+    def n_workers(self) -> int:
+        """Workers connected now."""
+        return len(self._workers())
+
+    def _workers(self) -> dict[str, dict[str, Any]]:
+        info = self._client.scheduler_info(n_workers=-1)["workers"]
+        return {str(worker["name"]): {**worker, "address": address} for address, worker in info.items()}
+
+    def _share_out(self, blocks: Sequence[int]) -> list[tuple[str | None, list[int]]]:
+        """Give each connected worker the blocks it owns; addresses change when a nanny restarts one."""
+        workers = self._workers()
+        threads = {name: int(worker["nthreads"]) for name, worker in workers.items()}
+        if not threads:
+            return [(None, sorted(blocks))]
+        if threads != self._known:
+            self._known, self._owners = threads, owners(self._layout, threads)
+        wanted = set(blocks)
+        shares = [(workers[w]["address"], [b for b in own if b in wanted]) for w, own in self._owners.items()]
+        return [share for share in shares if share[1]]
+
+    def run(
+        self, work: Work[R], blocks: Sequence[int], *, group: int | None = None
+    ) -> Iterator[tuple[Sequence[int], R]]:
+        """Yield the result of each task as it comes; blocks of a failed task are issued again."""
+        from distributed import as_completed
+
+        key = uuid.uuid4().hex
+        with _large_messages():
+            held = self._client.submit(_identity, work, key=f"psmds-work-{key}", pure=False)
+            issued = {
+                self._submit(held, address, part, f"psmds-{key}-{n}-{k}"): part
+                for n, (address, own) in enumerate(self._share_out(blocks))
+                for k, part in enumerate(groups(own, group))
+            }
+        waiting = as_completed(issued, raise_errors=False)
+        attempts = 0
+        try:
+            for future in waiting:
+                part = issued.pop(future)
+                try:
+                    result = future.result()
+                except Exception as error:
+                    attempts += 1
+                    if not _is_loss(error) or attempts > ATTEMPTS:
+                        raise _explained(error) from error
+                    held = self._client.submit(_identity, work, key=f"psmds-work-{uuid.uuid4().hex}", pure=False)
+                    again = self._submit(held, None, part, f"psmds-{uuid.uuid4().hex}")
+                    issued[again] = part
+                    waiting.add(again)
+                    continue
+                yield part, result
+        finally:
+            if issued:
+                self._client.cancel(list(issued), force=True)
+
+    def _submit(self, held: Any, address: str | None, part: list[int], key: str) -> Any:
+        where: dict[str, Any] = {"workers": [address], "allow_other_workers": True} if address else {}
+        return self._client.submit(_call, held, part, key=key, pure=False, **where)
+
+    def memory_limit(self) -> int:
+        """Bytes a worker may take when nobody said: half of the smallest worker's limit, or of its machine."""
+        limits = [int(worker.get("memory_limit") or 0) for worker in self._workers().values()]
+        known = [limit for limit in limits if limit > 0]
+        return (min(known) if known else psutil.virtual_memory().available // max(1, len(limits))) // 2
+
+    def peak_memory(self) -> dict[str, int]:
+        """Peak resident bytes of each worker process."""
+        peaks = self._client.run(_peak_resident, on_error="ignore")
+        return {name: peaks[w["address"]] for name, w in self._workers().items() if w["address"] in peaks}
+
+    def close(self) -> None:
+        """Let go of the rows that the workers hold; a cluster that is gone holds none."""
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+            self._client.run(rows.release, on_error="ignore")
+
+
+def _identity(work: Work[R]) -> Work[R]:
+    return work
+
+
+def _call(work: Work[R], blocks: list[int]) -> R:
+    """Run work in a worker, with kernels on as many threads as the worker was given."""
+    from distributed import get_worker
+
+    with parallel_region(get_worker().state.nthreads):
+        return work(blocks)
+
+
+def _is_loss(error: Exception) -> bool:
+    from distributed import CommClosedError, FutureCancelledError, KilledWorker
+
+    return isinstance(error, KilledWorker | FutureCancelledError | CommClosedError)
+
+
+def _explained(error: Exception) -> Exception:
+    if _is_loss(error):
+        return WorkerError(
+            f"the cluster lost its workers {ATTEMPTS} times over the same blocks ({type(error).__name__}); most "
+            "often the machine is out of memory: lower memory_limit, or start fewer workers on it."
+        )
+    if isinstance(error, ModuleNotFoundError):
+        return WorkerError(
+            f"a worker cannot import {error.name!r}: install psmds-dist, in the same versions, where the workers run."
+        )
+    return error
+
+
+@contextlib.contextmanager
+def _large_messages() -> Iterator[None]:
+    """Keep Dask from warning about coordinates of more than 10 MB in a task: they must travel every round."""
+    import dask
+
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "10GB"}):
+        yield
+
+
+def _peak_resident() -> int:
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def connect(address: str | None = None, scheduler_file: str | None = None) -> Client:
+    """Connect to a running scheduler.
+
+    Raises
+    ------
+    InputError
+        When nobody answers, or the file is not there.
+    """
+    from distributed import Client
+
+    if scheduler_file is not None and not os.path.exists(scheduler_file):
+        raise InputError(
+            f"scheduler file {scheduler_file!r} does not exist: start 'dask scheduler --scheduler-file "
+            f"{scheduler_file}' first, on a file system that this machine shares with it."
+        )
+    target = {"scheduler_file": scheduler_file} if scheduler_file else {"address": address}
+    try:
+        return Client(**target, timeout="20s")
+    except (OSError, TimeoutError, ValueError) as error:
+        raise InputError(f"no Dask scheduler answers at {scheduler_file or address!r}: {error}.") from None
+
+
+WORKER_ENVIRONMENT = {
+    # Dask's own value makes glibc map and unmap every large buffer: reads fall to a third
+    "MALLOC_TRIM_THRESHOLD_": str(2**28),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),
+}
+
+
+@contextlib.contextmanager
+def local_client(workers: int, threads: int) -> Iterator[Client]:
+    """A cluster on this machine for the length of a with block, listening on loopback only.
+
+    Parameters
+    ----------
+    workers : int
+        Worker processes.
+    threads : int
+        Kernel threads of each.
+    """
+    import dask
+    from distributed import Client, LocalCluster
+
+    settings = {
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": WORKER_ENVIRONMENT["MALLOC_TRIM_THRESHOLD_"],
+        "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": WORKER_ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"],
+        "distributed.scheduler.worker-ttl": "60s",
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": False,
+    }
+    with dask.config.set(settings), _interrupts_ignored():
+        cluster: LocalCluster = LocalCluster(
+            n_workers=workers, threads_per_worker=threads, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+        )
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Start processes that a Ctrl-C at the terminal does not reach: the run ends them, in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

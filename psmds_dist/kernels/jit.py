@@ -1,0 +1,54 @@
+"""How kernels are compiled and run: options, threads, and the lock around parallel regions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
+"""Flags that let sums and roots vectorise; without ``nnan`` and ``ninf``, which would erase tests for NaN."""
+
+_PARALLEL_REGION = threading.Lock()
+
+
+def tile(function: F) -> F:
+    """Compile an inner loop; it is inlined into the kernels of its module."""
+    compiled: F = numba.njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
+    return compiled
+
+
+def kernel(function: F) -> F:
+    """Compile a parallel loop over rows, with the binary kept on disk where that is possible."""
+    options = {"parallel": True, "nogil": True, "fastmath": FAST_MATH, "error_model": "numpy"}
+    try:
+        compiled: F = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no writable place for the cache: compile anew in each process
+        compiled = numba.njit(**options)(function)
+    return compiled
+
+
+def available_threads() -> int:
+    """Threads that kernels may use in this process."""
+    return int(numba.config.NUMBA_NUM_THREADS)
+
+
+@contextmanager
+def parallel_region(threads: int | None = None) -> Iterator[None]:
+    """Run kernels on ``threads`` threads, one caller at a time.
+
+    The lock is needed where Numba falls back to its workqueue layer, which aborts the process when two
+    threads enter it, and costs nothing elsewhere: a kernel uses all the threads it was given.
+    """
+    with _PARALLEL_REGION:
+        before = numba.get_num_threads()
+        numba.set_num_threads(max(1, min(threads or available_threads(), available_threads())))
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)

@@ -1,0 +1,174 @@
+"""Streamed passes over the rows of a source: reading in panels, and what is noted of each block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import google_crc32c
+import numpy as np
+
+from psmds_dist.kernels.scan import SKETCHES, scan_rows
+from psmds_dist.partition import Layout
+from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
+
+PANEL_BYTES = 128_000_000
+"""Most row data that a pass holds at a time in a process, when the storage makes it worth holding many rows."""
+
+_KEY = 0x70736D6473
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How many entries of a block are wrong in one way, and where the first of them is."""
+
+    count: int
+    row: int
+    column: int
+    value: float
+
+
+@dataclass(frozen=True)
+class BlockScan:
+    """What is known of one block of rows."""
+
+    block: int
+    squares: Floats
+    diagonal: Floats
+    sketch: Floats
+    highest: float
+    checksum: int
+    nan: Fault | None = None
+    infinite: Fault | None = None
+    negative: Fault | None = None
+
+
+@dataclass(frozen=True)
+class GroupScan:
+    """Scans of some blocks, and their weighted column sums.
+
+    The sums depend in their last bits on how blocks are grouped, so they are compared and never reported.
+    """
+
+    blocks: tuple[BlockScan, ...]
+    columns: Floats
+
+
+def sketch_weights(n: int) -> Floats:
+    """Weights of the symmetry sketch: random signs times random sizes, so that equal faults do not cancel."""
+    random = np.random.Generator(np.random.Philox(key=[_KEY, n]))
+    sizes = random.uniform(1.0, 2.0, (SKETCHES, n))
+    return sizes * random.choice([-1.0, 1.0], (SKETCHES, n))
+
+
+class Scanner:
+    """Collects the scans of the blocks of one group."""
+
+    def __init__(self, n: int) -> None:
+        self._layout = Layout(n)
+        self._weights = sketch_weights(n)
+        self._columns = np.zeros((SKETCHES, n))
+        self._blocks: list[BlockScan] = []
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Scan the rows of ``block``."""
+        lo, _ = self._layout.bounds(block)
+        squares, sketch, low, high = scan_rows(rows, lo, self._weights, self._columns)
+        index = np.arange(rows.shape[0])
+        diagonal = rows[index, lo + index].astype(np.float64)
+        checksum = google_crc32c.value(rows)
+        faults = _faults(rows, lo) if low < 0 or not np.isfinite(squares).all() else {}
+        self._blocks.append(BlockScan(block, squares, diagonal, sketch, high, checksum, **faults))
+
+    def result(self) -> GroupScan:
+        """Return what was collected."""
+        return GroupScan(tuple(self._blocks), self._columns)
+
+
+def _faults(rows: Rows, lo: int) -> dict[str, Fault | None]:
+    tests = {"nan": np.isnan, "infinite": np.isinf, "negative": lambda row: row < 0}
+    return {kind: _fault([test(row) for row in rows], rows, lo) for kind, test in tests.items()}
+
+
+def _fault(wrong: Sequence[np.ndarray], rows: Rows, lo: int) -> Fault | None:  # type: ignore[type-arg]
+    counts = [int(np.count_nonzero(row)) for row in wrong]
+    if not any(counts):
+        return None
+    i = next(k for k, count in enumerate(counts) if count)
+    j = int(np.argmax(wrong[i]))
+    return Fault(sum(counts), lo + i, j, float(rows[i, j]))
+
+
+def runs(blocks: Iterable[int], most: int) -> Iterator[range]:
+    """Cut ``blocks`` into runs of at most ``most`` consecutive ones."""
+    first: int | None = None
+    last = -1
+    for block in sorted(blocks):
+        if first is not None and (block != last + 1 or block - first >= most):
+            yield range(first, last + 1)
+            first = None
+        first, last = (block if first is None else first), block
+    if first is not None:
+        yield range(first, last + 1)
+
+
+def panels(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tuple[range, Rows]]:
+    """Read ``blocks`` of a source, up to ``most`` consecutive ones with one call, into one buffer."""
+    layout = Layout(source.n)
+    buffer: Rows = np.empty((min(most, len(blocks)) * layout.rows, source.n), source.dtype)
+    for run in runs(blocks, most):
+        lo, hi = layout.bounds(run[0])[0], layout.bounds(run[-1])[1]
+        source.read(lo, hi, buffer)
+        yield run, buffer[: hi - lo]
+
+
+def split(run: range, panel: Rows) -> Iterator[tuple[int, Rows]]:
+    """Cut the rows of a run into those of its blocks."""
+    rows = Layout(panel.shape[1]).rows
+    for k, block in enumerate(run):
+        yield block, panel[k * rows : (k + 1) * rows]
+
+
+def panel_blocks(source: RowSource) -> int:
+    """Blocks to read together, so that rows stored together are read once, as far as memory allows."""
+    layout = Layout(source.n)
+    limit = PANEL_BYTES // (layout.rows * source.n * source.dtype.itemsize)
+    return max(1, min(-(-source.band // layout.rows), limit))
+
+
+@dataclass(frozen=True)
+class ScanBlocks:
+    """Work of the pass over a matrix that exists already."""
+
+    source: RowSource
+
+    def __call__(self, blocks: Sequence[int]) -> GroupScan:
+        """Scan ``blocks``."""
+        scanner = Scanner(self.source.n)
+        for run, panel in panels(self.source, blocks, panel_blocks(self.source)):
+            for block, rows in split(run, panel):
+                scanner.add(block, rows)
+        return scanner.result()
+
+
+@dataclass(frozen=True)
+class GatherColumns:
+    """Work of the second look: entries of a few columns."""
+
+    source: RowSource
+    columns: Ints
+
+    def __call__(self, blocks: Sequence[int]) -> list[tuple[int, Floats]]:
+        """Return, for each of ``blocks``, its first row and its entries in the columns."""
+        found = []
+        for run, panel in panels(self.source, blocks, panel_blocks(self.source)):
+            lo, _ = Layout(self.source.n).bounds(run[0])
+            found.append((lo, panel[:, self.columns].astype(np.float64)))
+        return found
+
+
+def group_size(source: RowSource, executor: Executor) -> int:
+    """Blocks a task of a pass: several tasks a worker for progress, each of whole panels."""
+    panel = panel_blocks(source)
+    share = Layout(source.n).count // (8 * executor.n_workers)
+    return max(1, share // panel) * panel

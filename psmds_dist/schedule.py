@@ -1,0 +1,161 @@
+"""Pure decisions of the solve: random numbers, rounds, the radius, and when to stop.
+
+Everything here is a function of its arguments, so a run can be replayed from any epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from psmds_dist.config import FLOAT32_RADIUS, RADIUS_TOL, SolverConfig
+from psmds_dist.partition import Layout
+from psmds_dist.types import Floats, StopReason
+
+START, ROUNDS, AXES, SAMPLE = range(4)
+"""Streams of random numbers, so that drawing more of one never shifts another."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a solve stands between two epochs."""
+
+    x: Floats
+    """Coordinates, ``(L, n)``: one axis a line."""
+
+    radius: float
+    epoch: int = 0
+    error: float = math.inf
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """What one epoch does, the same for every worker."""
+
+    radius: float
+    rounds: tuple[tuple[int, ...], ...]
+    axes: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did."""
+
+    x: Floats
+    error: float
+    """Sum of squared residuals over ordered pairs, as the points met it during the epoch."""
+
+    moved: int
+    """Points that moved."""
+
+
+def generator(seed: int, stream: int, epoch: int = 0) -> np.random.Generator:
+    """Counter-based random numbers of one stream and epoch."""
+    return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, stream, epoch]))
+
+
+def starting_points(n: int, config: SolverConfig, scale: float) -> Floats:
+    """Uniform coordinates whose root mean square distance is ``scale``, shape ``(L, n)``."""
+    half = scale * math.sqrt(3 / (2 * config.n_components))
+    return generator(config.seed, START).uniform(-half, half, (config.n_components, n))
+
+
+def halves(layout: Layout, seed: int, epoch: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Two rounds of blocks: of every two neighbours a random one goes first, the other second.
+
+    Pairs keep both rounds equally large on every worker that owns whole pairs.
+    """
+    pairs = -(-layout.count // 2)
+    first = 2 * np.arange(pairs) + generator(seed, ROUNDS, epoch).integers(0, 2, pairs)
+    second = first ^ 1
+    return tuple(int(b) for b in first if b < layout.count), tuple(int(b) for b in second if b < layout.count)
+
+
+def sampled_axes(config: SolverConfig, epoch: int) -> tuple[int, ...]:
+    """Axes tried in an epoch: all of them, or a random share drawn for this epoch."""
+    dims = config.n_components
+    count = max(1, math.ceil(config.direction_share * dims))
+    if count == dims:
+        return tuple(range(dims))
+    return tuple(sorted(int(a) for a in generator(config.seed, AXES, epoch).permutation(dims)[:count]))
+
+
+def arithmetic(radius: float, config: SolverConfig, scale: float, dtype: np.dtype[np.generic]) -> str:
+    """Type of the kernel's arithmetic.
+
+    Float64 for float64 rows, for radii too small for float32, and for the last radius of a monotone solve, whose
+    certificate must not rest on rounding.
+    """
+    certifying = not config.bad_moves and radius / 2 <= end_radius(config, scale)
+    exact = dtype != np.float32 or radius < FLOAT32_RADIUS * scale or certifying
+    return "float64" if exact else "float32"
+
+
+def plan_epoch(
+    state: State, config: SolverConfig, layout: Layout, scale: float, dtype: np.dtype[np.generic]
+) -> EpochPlan:
+    """Decide what the next epoch does."""
+    return EpochPlan(
+        radius=state.radius,
+        rounds=halves(layout, config.seed, state.epoch),
+        axes=sampled_axes(config, state.epoch),
+        dtype=arithmetic(state.radius, config, scale, dtype),
+    )
+
+
+def end_radius(config: SolverConfig, scale: float) -> float:
+    """Radius at or below which the solve ends."""
+    return config.radius_tol if config.radius_tol is not None else RADIUS_TOL * scale
+
+
+def advance(
+    state: State, report: EpochReport, config: SolverConfig, scale: float
+) -> tuple[State, StopReason | None]:
+    """Take an epoch's report into the state, halve the radius when progress stalled, and say whether to stop.
+
+    A monotone solve leaves its last radius only when no point moved: that is its certificate.
+    """
+    stalled = state.error - report.error <= config.eps * report.error
+    after = State(report.x, state.radius, state.epoch + 1, report.error)
+    if report.error == 0:
+        return after, StopReason.PERFECT
+    if stalled:
+        half = replace(after, radius=state.radius / 2)
+        last = half.radius <= end_radius(config, scale)
+        if last and (config.bad_moves or report.moved == 0):
+            return after, StopReason.RADIUS
+        after = after if last else half
+    if after.epoch >= config.max_epochs:
+        return after, StopReason.EPOCHS
+    return after, None
+
+
+def sample_blocks(layout: Layout, seed: int, points: int = 512) -> tuple[int, ...]:
+    """Blocks whose rows serve as a small sample of the matrix, at least ``points`` of them where there are."""
+    count = min(layout.count, -(-points // layout.rows))
+    chosen = generator(seed, SAMPLE).permutation(layout.count)[:count]
+    return tuple(sorted(int(b) for b in chosen))
+
+
+def search_radius(first: float, improves: Callable[[float], bool], tries: int = 8) -> float:
+    """Largest radius, within factors of two of ``first``, at which a dry epoch lowers the error.
+
+    The paper's search: from one start, halve the radius when the epoch raised the error, else double it.
+    """
+    radius = first
+    good = improves(radius)
+    for _ in range(tries):
+        candidate = radius * 2 if good else radius / 2
+        better = improves(candidate)
+        if good and not better:
+            return radius
+        radius = candidate
+        if better and not good:
+            return radius
+    return radius
+
+
