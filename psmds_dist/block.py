@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,9 +33,10 @@ class Held:
     def collect(self, blocks: Sequence[int], of: Callable[[Batch], A]) -> A:
         """Apply ``of`` to the rows of ``blocks`` and put its arrays into the order of the points."""
         points, parts = [], []
-        for batch in hold(self.source, self.budget).batches(blocks):
-            points.append(batch.points)
-            parts.append(of(batch))
+        with closing(hold(self.source, self.budget).batches(blocks)) as batches:
+            for batch in batches:
+                points.append(batch.points)
+                parts.append(of(batch))
         order = np.argsort(np.concatenate(points))
         return tuple(np.concatenate(column)[order] for column in zip(*parts, strict=True))  # type: ignore[return-value]
 

@@ -1,7 +1,7 @@
 """The input check: one streamed pass tells whether a matrix can be used, and what is wrong with it if not.
 
-A pair that differs from its mirror image by more than the tolerance is always noticed when the rest of its row is
-symmetric to rounding, and otherwise once it stands out of the row's other differences.
+A pair that differs from its mirror image by more than the tolerance is always noticed when the rest of its
+row is symmetric to rounding, and otherwise once it stands out of the row's other differences.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
+from psmds_dist.kernels.scan import SKETCHES
 from psmds_dist.partition import Layout
 from psmds_dist.scan import (
-    SKETCHES,
     BlockScan,
     Fault,
     GatherColumns,
     GroupScan,
     ScanBlocks,
     group_size,
-    sketch_weights,
 )
 from psmds_dist.types import Executor, Floats, InputCheck, InputError, Ints, RowSource
 
@@ -54,7 +54,7 @@ class Pair:
 class Scan:
     """What a pass has found so far; groups may come in any order."""
 
-    def __init__(self, n: int, dtype: np.dtype) -> None:  # type: ignore[type-arg]
+    def __init__(self, n: int, dtype: np.dtype[Any]) -> None:
         self.n = n
         self.dtype = dtype
         self._blocks: dict[int, BlockScan] = {}
@@ -137,17 +137,24 @@ def check_source(
     require_size(source.n)
     layout = Layout(source.n)
     scan = Scan(source.n, source.dtype)
-    for _, group in executor.run(ScanBlocks(source), range(layout.count), group=group_size(source, executor)):
+    work = ScanBlocks(_testing_checksums(source))
+    for _, group in executor.run(work, range(layout.count), group=group_size(source, executor)):
         scan.add(group)
         if on_progress is not None:
             on_progress(scan.done, layout.count)
     return conclude(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol)
 
 
+def _testing_checksums(source: RowSource) -> RowSource:
+    """Return the source in the form that tests checksums, where it has any; other passes go without."""
+    change = getattr(source, "with_checksums", None)
+    return source if change is None else cast("RowSource", change())
+
+
 def require_size(n: int) -> None:
     """Refuse matrices that are too small to be mapped."""
     if n < 3:
-        raise InputError(f"The matrix has {n} point{'s' * (n != 1)}, but a map needs at least 3.")
+        raise InputError(f"the matrix has {n} point{'s' * (n != 1)}, but a map needs at least 3.")
 
 
 def conclude(
@@ -160,7 +167,10 @@ def conclude(
     _refuse_negative(scan, ids)
     _refuse_diagonal(scan.diagonal, ids)
     if rms == 0:
-        raise InputError(f"All {scan.n} x {scan.n} dissimilarities are zero, so there is nothing to map.")
+        raise InputError(
+            f"all {scan.n} x {scan.n} dissimilarities are zero, so there is nothing to map; check how they "
+            "were computed."
+        )
     pair = _doubtful_pair(scan, source, executor, symmetry_tol * rms)
     if pair is not None and pair.difference > symmetry_tol * rms:
         raise InputError(_asymmetric(pair, rms, symmetry_tol, ids))
@@ -199,27 +209,29 @@ def _refuse_faults(scan: Scan, ids: Ids) -> None:
     nan = _total([block.nan for block in scan.blocks])
     if nan is not None:
         raise InputError(
-            f"The matrix has {_entries(nan.count, 'NaN')}, {_where(nan, ids)}; missing pairs are not supported "
-            "yet, so fill them in or leave out their points."
+            f"the matrix has {_entries(nan.count, 'NaN')}, {_where(nan, ids)}; missing pairs are not "
+            "supported yet, so fill them in or leave out their points."
         )
     infinite = _total([block.infinite for block in scan.blocks])
     if infinite is not None:
         raise InputError(
-            f"The matrix has {_entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; replace them by "
-            "finite dissimilarities or leave out their points."
+            f"the matrix has {_entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; replace them "
+            "by finite dissimilarities or leave out their points."
         )
     if not math.isfinite(scan.rms):
-        raise InputError("The squares of the dissimilarities overflow; divide the matrix by a constant first.")
+        raise InputError(
+            "the squares of the dissimilarities overflow; divide the matrix by a constant first."
+        )
 
 
 def _refuse_similarities(scan: Scan, rms: float) -> None:
-    """Refuse what looks like a Gram matrix: there ``t_ij^2 <= t_ii t_jj``, so the diagonal outweighs the rest."""
+    """Refuse what looks like a Gram matrix: as ``t_ij^2 <= t_ii t_jj``, its diagonal outweighs the rest."""
     diagonal = scan.diagonal
     if diagonal.min() > 0 and diagonal.mean() >= rms:
         raise InputError(
-            f"The matrix looks like similarities: its largest values are on the diagonal (mean {diagonal.mean():g}, "
-            f"against a root mean square of {rms:g} elsewhere), so turn them into dissimilarities first, for "
-            "example sqrt(s_ii + s_jj - 2 s_ij)."
+            "the matrix looks like similarities: its largest values are on the diagonal (mean "
+            f"{diagonal.mean():g}, against a root mean square of {rms:g} elsewhere), so turn them into "
+            "dissimilarities first, for example by sqrt(s_ii + s_jj - 2 s_ij)."
         )
 
 
@@ -227,8 +239,8 @@ def _refuse_negative(scan: Scan, ids: Ids) -> None:
     negative = _total([block.negative for block in scan.blocks])
     if negative is not None:
         raise InputError(
-            f"The matrix has {_entries(negative.count, 'negative')}, {_where(negative, ids)} ({negative.value:g}); "
-            "dissimilarities are zero or more."
+            f"the matrix has {_entries(negative.count, 'negative')}, {_where(negative, ids)} "
+            f"({negative.value:g}), but dissimilarities are zero or more; correct them at their origin."
         )
 
 
@@ -237,26 +249,27 @@ def _refuse_diagonal(diagonal: Floats, ids: Ids) -> None:
     if wrong.size:
         worst = int(np.abs(diagonal).argmax())
         raise InputError(
-            f"The diagonal is not zero in {wrong.size} of {diagonal.size} rows, the largest {diagonal[worst]:g} in row "
-            f"{_name(worst, ids)}; use zero_diagonal=True (--zero-diagonal) to set it to zero."
+            f"the diagonal is not zero in {wrong.size} of {diagonal.size} rows, the largest "
+            f"{diagonal[worst]:g} in row {_name(worst, ids)}; use zero_diagonal=True (--zero-diagonal) to "
+            "set it to zero."
         )
 
 
 def _asymmetric(pair: Pair, rms: float, symmetry_tol: float, ids: Ids) -> str:
     i, j = _name(pair.i, ids), _name(pair.j, ids)
     return (
-        f"The matrix is not symmetric: the worst pair found is {i} and {j}, with {pair.value:.9g} in row {pair.i} and "
-        f"{pair.mirrored:.9g} in row {pair.j}, which differ by {pair.difference / rms:.2g} of the root mean square "
-        f"({rms:.6g}) where {symmetry_tol:g} is tolerated; use symmetrize=True (--symmetrize) to take the mean of "
-        "both orders, which has the same best map."
+        f"the matrix is not symmetric: the worst pair found is {i} and {j}, with {pair.value:.9g} in row "
+        f"{pair.i} and {pair.mirrored:.9g} in row {pair.j}, which differ by {pair.difference / rms:.2g} of "
+        f"the root mean square ({rms:.6g}) where {symmetry_tol:g} is tolerated; use symmetrize=True "
+        "(--symmetrize) to take the mean of both orders, which has the same best map."
     )
 
 
 def _doubtful_pair(scan: Scan, source: RowSource, executor: Executor, bound: float) -> Pair | None:
     """Compare the most suspect rows with their columns, if any row is suspect.
 
-    One entry that differs by ``d`` moves both sketches of its row by ``d`` to ``2 d``, so nothing above the bound
-    escapes; noise in all entries together may raise a false suspicion, which this look then settles.
+    One entry that differs by ``d`` moves both sketches of its row by ``d`` to ``2 d``, so nothing above the
+    bound escapes; noise in all entries together may raise a false suspicion, which this look then settles.
     """
     imbalance = scan.imbalance
     if not (imbalance > bound).any():

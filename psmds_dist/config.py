@@ -83,3 +83,6 @@ RADIUS_TOL = 2e-4
 
 FLOAT32_RADIUS = 1e-4
 """Smallest radius, as a share of the same scale, at which float32 roots still tell a move's gain."""
+
+FLOAT32_SCALE = (1e-12, 1e12)
+"""Scales whose squares, and those of much smaller and larger dissimilarities, float32 holds in full."""

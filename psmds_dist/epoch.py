@@ -53,34 +53,46 @@ def monotone_epoch(field: Field, state: State, plan: EpochPlan) -> EpochReport:
     """Only moves that lower the error, together as well as alone.
 
     Points that would each improve can worsen the map when they move at once, so the summed step is measured. When
-    it did not lower the error, only the best half of the movers of one round tries again, and again: a single
-    mover with a negative gain always succeeds, which is the condition general pattern search needs.
+    it did not lower the error, the movers of one round try again from where the epoch began, then the better half
+    of them, and again: a single mover with a negative gain always succeeds, which is the condition general
+    pattern search needs. The second round has its turn only where the first holds none but gains below rounding.
     """
-    layout = field.held.layout
     before = state.error if np.isfinite(state.error) else _error(field, state.x)
     x = state.x
-    first: tuple[Ints, NDArray[np.int16], Floats] | None = None
-    count = 0
+    steps: list[_Step] = []
     for blocks in plan.rounds:
-        best, gain, _ = field.propose(x, plan, blocks)
-        movers = np.flatnonzero(gain < 0)
-        step = (points_of(layout, blocks)[movers], best[movers], gain[movers])
-        first = first or (step if movers.size else None)
-        x = moved(x, step[0], step[1], plan)
-        count += movers.size
-    if first is None:
-        return EpochReport(state.x, before, 0)
-    error = _error(field, x)
-    points, best, gain = first
-    order = np.argsort(gain, kind="stable")
-    while not error < before and order.size:
-        count = order.size
-        x = moved(state.x, points[order], best[order], plan)
-        error = _error(field, x)
-        order = order[: order.size // 2]
-    if not error < before:  # a gain below rounding: the map is stationary at this radius
-        return EpochReport(state.x, before, 0)
-    return EpochReport(x, error, count)
+        steps.append(_improving(field, x, plan, blocks))
+        x = moved(x, steps[-1].points, steps[-1].best, plan)
+    count = sum(step.points.size for step in steps)
+    error = _error(field, x) if count else before
+    if error < before:
+        return EpochReport(x, error, count)
+    stayed = True
+    for blocks, proposed in zip(plan.rounds, steps, strict=True):
+        step = proposed if stayed else _improving(field, state.x, plan, blocks)
+        stayed = stayed and not step.points.size
+        count = step.points.size
+        while count:
+            x = moved(state.x, step.points[:count], step.best[:count], plan)
+            error = _error(field, x)
+            if error < before:
+                return EpochReport(x, error, count)
+            count //= 2
+    return EpochReport(state.x, before, 0)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Moves that lower the error, each alone: the best first."""
+
+    points: Ints
+    best: NDArray[np.int16]
+
+
+def _improving(field: Field, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> _Step:
+    best, gain, _ = field.propose(x, plan, blocks)
+    order = np.argsort(gain, kind="stable")[: np.count_nonzero(gain < 0)]
+    return _Step(points_of(field.held.layout, blocks)[order], best[order])
 
 
 def _error(field: Field, x: Floats) -> float:

@@ -17,7 +17,7 @@ import psutil
 
 from psmds_dist import rows
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.partition import Layout, format_bytes, groups, owners
+from psmds_dist.partition import groups, owners
 from psmds_dist.types import InputError, WorkerError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class InProcessExecutor:
     """
 
     n_workers = 1
+    in_process = True
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads
@@ -61,6 +62,9 @@ class InProcessExecutor:
         """Peak resident bytes of each process that works."""
         return {"in-process": _peak_resident()}
 
+    def require(self, path: str, advice: str = "") -> None:
+        """Whoever opened the path is the one who reads it."""
+
     def close(self) -> None:
         """Let go of the rows this run has read."""
         rows.release()
@@ -78,15 +82,14 @@ class DaskExecutor:
     ----------
     client : distributed.Client
         A connected client; it stays open.
-    layout : Layout
-        Blocks whose ownership to plan.
     """
 
-    def __init__(self, client: Client, layout: Layout) -> None:
+    in_process = False
+
+    def __init__(self, client: Client) -> None:
+        if not hasattr(client, "scheduler_info"):
+            raise InputError(f"client must be a connected distributed.Client, not {type(client).__name__}.")
         self._client = client
-        self._layout = layout
-        self._owners: dict[str, list[int]] = {}
-        self._known: dict[str, int] = {}
 
     @property
     def n_workers(self) -> int:
@@ -100,14 +103,10 @@ class DaskExecutor:
     def _share_out(self, blocks: Sequence[int]) -> list[tuple[str | None, list[int]]]:
         """Give each connected worker the blocks it owns; addresses change when a nanny restarts one."""
         workers = self._workers()
-        threads = {name: int(worker["nthreads"]) for name, worker in workers.items()}
-        if not threads:
+        if not workers:  # none at the moment: whichever comes next may take them all
             return [(None, sorted(blocks))]
-        if threads != self._known:
-            self._known, self._owners = threads, owners(self._layout, threads)
-        wanted = set(blocks)
-        shares = [(workers[w]["address"], [b for b in own if b in wanted]) for w, own in self._owners.items()]
-        return [share for share in shares if share[1]]
+        owned = owners(blocks, {name: int(worker["nthreads"]) for name, worker in workers.items()})
+        return [(workers[name]["address"], own) for name, own in owned.items() if own]
 
     def run(
         self, work: Work[R], blocks: Sequence[int], *, group: int | None = None
@@ -159,10 +158,43 @@ class DaskExecutor:
         peaks = self._client.run(_peak_resident, on_error="ignore")
         return {name: peaks[w["address"]] for name, w in self._workers().items() if w["address"] in peaks}
 
+    def require(self, path: str, advice: str = "put it where all machines can read it") -> None:
+        """Make sure that every worker sees a path.
+
+        Raises
+        ------
+        InputError
+            When one does not, named.
+        """
+        seen = self._client.run(os.path.exists, path)
+        blind = sorted(worker for worker, sees in seen.items() if not sees)
+        if blind:
+            raise InputError(f"{len(blind)} of {len(seen)} workers (first {blind[0]}) cannot see {path}: {advice}.")
+
     def close(self) -> None:
         """Let go of the rows that the workers hold; a cluster that is gone holds none."""
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._client.run(rows.release, on_error="ignore")
+
+
+AnyExecutor = InProcessExecutor | DaskExecutor
+
+
+def write_dask_array(array: Any, write: Callable[[int, Any], object], rows: int) -> None:
+    """Compute a Dask array in blocks of whole rows and hand each to ``write(block, rows)``, where it was computed.
+
+    Every Dask chunk is exactly one block, so no two tasks ever write to the same chunk of a store.
+    """
+    import numpy as np
+    from dask.array import map_blocks
+
+    def one(part: Any, block_id: tuple[int, int]) -> Any:
+        write(block_id[0], part)
+        return np.zeros((1, 1), bool)
+
+    whole = array.rechunk((rows, array.shape[1]))
+    chunks = ((1,) * whole.numblocks[0], (1,))
+    map_blocks(one, whole, dtype=bool, chunks=chunks, meta=np.zeros((0, 0), bool)).compute()
 
 
 def _identity(work: Work[R]) -> Work[R]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from psmds_dist.types import BudgetError, InputError
 
@@ -105,31 +106,34 @@ def row_budget(memory_limit: int, n: int, n_components: int) -> int:
     return memory_limit - 8 * n * (3 * n_components + 5)
 
 
-def owners(layout: Layout, workers: Mapping[str, int]) -> dict[str, list[int]]:
-    """Assign every block to a worker, in pairs of neighbours.
+def owners(blocks: Iterable[int], workers: Mapping[str, int]) -> dict[str, list[int]]:
+    """Assign every block to a worker, in pairs of neighbours (0 and 1, 2 and 3, ...).
 
     Rendezvous hashing on worker names with a cap in proportion to each worker's threads: equal shares, and when
     a worker comes or goes most blocks stay where their rows are cached. Whole pairs keep both rounds of an epoch
-    (`psmds_dist.schedule.halves`) equal on every worker.
+    (`psmds_dist.schedule.halves`) equal on every worker, and with the same owners.
 
     Parameters
     ----------
-    layout : Layout
-        The blocks.
+    blocks : iterable of int
+        Blocks of a call: all of them, or those of one round.
     workers : mapping of str to int
         Threads of each worker by its name.
     """
-    pairs = -(-layout.count // 2)
+    pairs: dict[int, list[int]] = {}
+    for block in sorted(blocks):
+        pairs.setdefault(block // 2, []).append(block)
     total = sum(workers.values())
-    room = {name: -(-pairs * threads // total) for name, threads in workers.items()}
+    room = {name: -(-len(pairs) * threads // total) for name, threads in workers.items()}
     owned: dict[str, list[int]] = {name: [] for name in workers}
-    for pair in range(pairs):
+    for pair, members in pairs.items():
         name = max((w for w in room if room[w] > 0), key=lambda w: (_affinity(w, pair), w))
         room[name] -= 1
-        owned[name] += [b for b in (2 * pair, 2 * pair + 1) if b < layout.count]
+        owned[name] += members
     return owned
 
 
+@lru_cache(1 << 20)
 def _affinity(worker: str, pair: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{worker}/{pair}".encode(), digest_size=8).digest(), "big")
 

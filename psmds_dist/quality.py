@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,3 +78,9 @@ def canonical(x: Floats) -> Floats:
     largest = turned[np.abs(turned).argmax(axis=0), np.arange(turned.shape[1])]
     result: Floats = turned * np.where(largest < 0, -1.0, 1.0)
     return result
+
+
+def worst_points(stress: Stress, ids: Sequence[str] | None, count: int) -> list[tuple[str, float]]:
+    """Names and stress of the points that fit worst, highest first; row numbers where there are no names."""
+    order = np.argsort(-stress.point_stress, kind="stable")[:count]
+    return [(ids[k] if ids else str(k), float(stress.point_stress[k])) for k in order]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -29,6 +29,7 @@ class _Run:
     first: int
     last: int
     wanted: tuple[int, ...]
+    keep: bool
 
 
 class RowCache:
@@ -47,15 +48,23 @@ class RowCache:
         self._buffers: list[Rows] = []
         self._lock = threading.Lock()
 
-    def batches(self, blocks: Sequence[int]) -> Iterator[Batch]:
-        """Yield all rows of ``blocks``, each once; a batch is valid until the next one is asked for."""
-        with self._lock:
+    def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
+        """Yield all rows of ``blocks``, each once; a batch is valid until the next one is asked for.
+
+        One run is read ahead of the consumer, in a thread that does both the reading and the bookkeeping, in
+        order; the first read starts at once, so it overlaps what the consumer does with the kept rows. Close the
+        generator when leaving it early: it then waits for the read that is under way.
+        """
+        with self._lock, ThreadPoolExecutor(1, thread_name_prefix="psmds-read") as reader:
             kept = [b for b in sorted(blocks) if b in self._slot]
-            missing = [b for b in sorted(blocks) if b not in self._slot]
-            loaded = self._load_ahead(self._runs(missing))
+            runs = self._runs([b for b in sorted(blocks) if b not in self._slot])
+            pending = [reader.submit(self._load, run, 0) for run in runs[:1]]
             if kept:
                 yield self._kept(kept)
-            yield from loaded
+            for turn in range(1, len(runs) + 1):
+                batch = pending.pop().result()
+                pending += [reader.submit(self._load, run, turn) for run in runs[turn : turn + 1]]
+                yield batch
 
     def _kept(self, blocks: Sequence[int]) -> Batch:
         return Batch(self._data, *self._places(blocks, {b: self._slot[b] for b in blocks}))
@@ -67,60 +76,42 @@ class RowCache:
 
     def _runs(self, blocks: Sequence[int]) -> list[_Run]:
         """Group blocks that share a band of storage; a run spans what lies between them as well."""
-        if self._memory.run_blocks == 1:
-            return [_Run(b, b, (b,)) for b in blocks]
         groups: dict[int, list[int]] = {}
         for b in blocks:
-            groups.setdefault(self.layout.bounds(b)[0] // self.source.band, []).append(b)
-        return [self._whole_band(band, wanted) for band, wanted in groups.items()]
+            shared = b if self._memory.run_blocks == 1 else self.layout.bounds(b)[0] // self.source.band
+            groups.setdefault(shared, []).append(b)
+        runs: list[_Run] = []
+        room = self._memory.cached_blocks - len(self._slot)
+        for wanted in groups.values():
+            runs.append(self._run(wanted, room))
+            room -= (runs[-1].last - runs[-1].first + 1) * runs[-1].keep
+        return runs
 
-    def _whole_band(self, band: int, wanted: list[int]) -> _Run:
+    def _run(self, wanted: list[int], room: int) -> _Run:
         """Take the other blocks of the band as well when there is room to keep them: their turn will come."""
-        rows, count = self.layout.rows, self.layout.count
-        first = -(-band * self.source.band // rows)
-        last = min(count, -(-(band + 1) * self.source.band // rows)) - 1
-        if self._fits(last - first + 1) and not any(b in self._slot for b in range(first, last + 1)):
-            return _Run(first, last, tuple(wanted))
-        return _Run(wanted[0], wanted[-1], tuple(wanted))
+        spans = [(wanted[0], wanted[-1])]
+        if self._memory.run_blocks > 1:
+            spans.insert(0, self._band_of(wanted[0]))
+        for first, last in spans:
+            if last - first < room and not any(b in self._slot for b in range(first, last + 1)):
+                return _Run(first, last, tuple(wanted), keep=True)
+        return _Run(*spans[-1], tuple(wanted), keep=False)
 
-    def _fits(self, blocks: int) -> bool:
-        return len(self._slot) + blocks <= self._memory.cached_blocks
-
-    def _load_ahead(self, runs: list[_Run]) -> Iterator[Batch]:
-        """Read one run ahead of the consumer, in a thread of its own.
-
-        Both the reading and the bookkeeping happen in that one thread, in order; the first read starts at once,
-        so it overlaps whatever the consumer does before it asks.
-        """
-        if not runs:
-            return iter(())
-        reader = ThreadPoolExecutor(1, thread_name_prefix="psmds-read")
-        pending = [reader.submit(self._load, run, k) for k, run in enumerate(runs[:1])]
-
-        def consume() -> Iterator[Batch]:
-            try:
-                for k in range(len(runs)):
-                    batch = pending.pop().result()
-                    if k + 1 < len(runs):
-                        pending.append(reader.submit(self._load, runs[k + 1], k + 1))
-                    yield batch
-            finally:
-                reader.shutdown(wait=True, cancel_futures=True)
-
-        return consume()
+    def _band_of(self, block: int) -> tuple[int, int]:
+        """First and last of the blocks that begin in the same band."""
+        rows, height = self.layout.rows, self.source.band
+        band = self.layout.bounds(block)[0] // height
+        return -(-band * height // rows), min(self.layout.count, -(-(band + 1) * height // rows)) - 1
 
     def _load(self, run: _Run, turn: int) -> Batch:
         lo, hi = self.layout.bounds(run.first)[0], self.layout.bounds(run.last)[1]
-        keep = self._fits(run.last - run.first + 1) and not any(
-            b in self._slot for b in range(run.first, run.last + 1)
-        )
-        base = len(self._slot) * self.layout.rows if keep else 0
-        target = self._data[base : base + hi - lo] if keep else self._buffer(turn)[: hi - lo]
-        self.source.read(lo, hi, target)
+        base = len(self._slot) * self.layout.rows if run.keep else 0
+        rows = self._data if run.keep else self._buffer(turn)
+        self.source.read(lo, hi, rows[base : base + hi - lo])
         start = {b: base + (b - run.first) * self.layout.rows for b in range(run.first, run.last + 1)}
-        if keep:
+        if run.keep:
             self._slot.update(start)
-        return Batch(self._data if keep else self._buffer(turn), *self._places(run.wanted, start))
+        return Batch(rows, *self._places(run.wanted, start))
 
     def _buffer(self, turn: int) -> Rows:
         while len(self._buffers) < 2:
@@ -136,25 +127,30 @@ class ResidentRows:
         self._matrix = matrix
         self._layout = Layout(matrix.shape[0])
 
-    def batches(self, blocks: Sequence[int]) -> Iterator[Batch]:
+    def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
         """Yield the rows of ``blocks`` as one batch."""
         points = np.concatenate([np.arange(*self._layout.bounds(b)) for b in sorted(blocks)])
         yield Batch(self._matrix, points, points)
 
 
 HeldRows = RowCache | ResidentRows
-_HELD: dict[str, HeldRows] = {}
+_HELD: dict[str, RowCache] = {}
 _HELD_LOCK = threading.Lock()
 
 
 def hold(source: RowSource, budget: int) -> HeldRows:
-    """Rows of ``source`` held by this process; those of another source are let go first."""
+    """Rows of ``source`` held by this process; those of another source are let go first.
+
+    A matrix that is in memory anyway is used where it is, and pushes nothing out.
+    """
+    matrix = getattr(source, "resident", None)
+    if matrix is not None:
+        return ResidentRows(matrix)
     key = f"{source.token}:{budget}"
     with _HELD_LOCK:
         if key not in _HELD:
             _HELD.clear()
-            matrix = getattr(source, "resident", None)
-            _HELD[key] = ResidentRows(matrix) if matrix is not None else RowCache(source, budget)
+            _HELD[key] = RowCache(source, budget)
         return _HELD[key]
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
+from numpy.typing import NDArray
 
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 from psmds_dist.partition import Layout
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
 
 PANEL_BYTES = 128_000_000
-"""Most row data that a pass holds at a time in a process, when the storage makes it worth holding many rows."""
+"""Most row data that a pass holds at a time in a process, where rows are stored many together."""
 
 _KEY = 0x70736D6473
 
@@ -58,7 +59,8 @@ def sketch_weights(n: int) -> Floats:
     """Weights of the symmetry sketch: random signs times random sizes, so that equal faults do not cancel."""
     random = np.random.Generator(np.random.Philox(key=[_KEY, n]))
     sizes = random.uniform(1.0, 2.0, (SKETCHES, n))
-    return sizes * random.choice([-1.0, 1.0], (SKETCHES, n))
+    weights: Floats = sizes * random.choice([-1.0, 1.0], (SKETCHES, n))
+    return weights
 
 
 class Scanner:
@@ -86,17 +88,16 @@ class Scanner:
 
 
 def _faults(rows: Rows, lo: int) -> dict[str, Fault | None]:
-    tests = {"nan": np.isnan, "infinite": np.isinf, "negative": lambda row: row < 0}
-    return {kind: _fault([test(row) for row in rows], rows, lo) for kind, test in tests.items()}
+    wrong = {"nan": np.isnan(rows), "infinite": np.isinf(rows), "negative": rows < 0}
+    return {kind: _fault(mask, rows, lo) for kind, mask in wrong.items()}
 
 
-def _fault(wrong: Sequence[np.ndarray], rows: Rows, lo: int) -> Fault | None:  # type: ignore[type-arg]
-    counts = [int(np.count_nonzero(row)) for row in wrong]
-    if not any(counts):
+def _fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> Fault | None:
+    count = int(np.count_nonzero(wrong))
+    if not count:
         return None
-    i = next(k for k, count in enumerate(counts) if count)
-    j = int(np.argmax(wrong[i]))
-    return Fault(sum(counts), lo + i, j, float(rows[i, j]))
+    i, j = divmod(int(wrong.argmax()), rows.shape[1])
+    return Fault(count, lo + i, j, float(rows[i, j]))
 
 
 def runs(blocks: Iterable[int], most: int) -> Iterator[range]:
@@ -129,11 +130,11 @@ def split(run: range, panel: Rows) -> Iterator[tuple[int, Rows]]:
         yield block, panel[k * rows : (k + 1) * rows]
 
 
-def panel_blocks(source: RowSource) -> int:
+def panel_blocks(source: RowSource, limit: int = PANEL_BYTES) -> int:
     """Blocks to read together, so that rows stored together are read once, as far as memory allows."""
     layout = Layout(source.n)
-    limit = PANEL_BYTES // (layout.rows * source.n * source.dtype.itemsize)
-    return max(1, min(-(-source.band // layout.rows), limit))
+    most = limit // (layout.rows * source.n * source.dtype.itemsize)
+    return max(1, min(-(-source.band // layout.rows), most))
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,8 @@ class GatherColumns:
         return found
 
 
-def group_size(source: RowSource, executor: Executor) -> int:
+def group_size(source: RowSource, executor: Executor, limit: int = PANEL_BYTES) -> int:
     """Blocks a task of a pass: several tasks a worker for progress, each of whole panels."""
-    panel = panel_blocks(source)
+    panel = panel_blocks(source, limit)
     share = Layout(source.n).count // (8 * executor.n_workers)
     return max(1, share // panel) * panel

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from psmds_dist.config import FLOAT32_RADIUS, RADIUS_TOL, SolverConfig
+from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE, RADIUS_TOL, SolverConfig
 from psmds_dist.partition import Layout
 from psmds_dist.types import Floats, StopReason
 
@@ -87,22 +87,27 @@ def sampled_axes(config: SolverConfig, epoch: int) -> tuple[int, ...]:
 def arithmetic(radius: float, config: SolverConfig, scale: float, dtype: np.dtype[np.generic]) -> str:
     """Type of the kernel's arithmetic.
 
-    Float64 for float64 rows, for radii too small for float32, and for the last radius of a monotone solve, whose
-    certificate must not rest on rounding.
+    Float64 for float64 rows, for radii too small for float32, for data whose squares float32 cannot hold, and for
+    the last radius of a monotone solve, whose certificate must not rest on rounding.
     """
-    certifying = not config.bad_moves and radius / 2 <= end_radius(config, scale)
-    exact = dtype != np.float32 or radius < FLOAT32_RADIUS * scale or certifying
-    return "float64" if exact else "float32"
+    fits = dtype == np.float32 and radius >= FLOAT32_RADIUS * scale and FLOAT32_SCALE[0] < scale < FLOAT32_SCALE[1]
+    return "float32" if fits and not certifying(radius, config, scale) else "float64"
+
+
+def certifying(radius: float, config: SolverConfig, scale: float) -> bool:
+    """Whether this is the last radius of a monotone solve, at whose end no single move may improve the map."""
+    return not config.bad_moves and radius / 2 <= end_radius(config, scale)
 
 
 def plan_epoch(
     state: State, config: SolverConfig, layout: Layout, scale: float, dtype: np.dtype[np.generic]
 ) -> EpochPlan:
-    """Decide what the next epoch does."""
+    """Decide what the next epoch does; the certificate of a monotone solve is for all axes."""
+    every = certifying(state.radius, config, scale)
     return EpochPlan(
         radius=state.radius,
         rounds=halves(layout, config.seed, state.epoch),
-        axes=sampled_axes(config, state.epoch),
+        axes=tuple(range(config.n_components)) if every else sampled_axes(config, state.epoch),
         dtype=arithmetic(state.radius, config, scale, dtype),
     )
 

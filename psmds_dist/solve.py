@@ -114,7 +114,7 @@ def solve(
     """
     task = Field(Held(source, budget), executor)
     began = time.perf_counter()
-    x = schedule.starting_points(source.n, config, scale) if start is None else np.ascontiguousarray(start.T)
+    x = schedule.starting_points(source.n, config, scale) if start is None else np.ascontiguousarray(start.T, float)
     run = _Run(State(x, radius=config.radius or scale), began)
     try:
         if config.radius is None and config.max_epochs:
@@ -134,7 +134,8 @@ def _loop(run: _Run, task: Field, config: SolverConfig, scale: float, on_epoch: 
         report = epoch(task, run.state, plan)
         event = run.record(report, plan.radius, end)
         run.state, run.outcome = schedule.advance(run.state, report, config, scale)
-        if on_epoch is not None and on_epoch(event) is True:
+        answer = on_epoch(event) if on_epoch is not None else None
+        if isinstance(answer, bool | np.bool_) and answer:
             run.outcome = run.outcome or StopReason.CALLBACK
 
 

@@ -11,8 +11,6 @@ cut out of its tile, so whatever stands on the diagonal plays no part.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import prange
 
@@ -36,17 +34,17 @@ def _tile_2d(t, x, y, x_i, y_i, r):  # type: ignore[no-untyped-def]
         v = y_i - y[j]
         target = t[j]
         square = u * u + v * v
-        distance = math.sqrt(square)
+        distance = np.sqrt(square)
         moved = square + r_squared
         u = two_r * u
         v = two_r * v
         residual = target - distance
         error += residual * residual
         # abs, not max: rounding may leave a tiny negative, and max would stop vectorisation
-        east += target * (math.sqrt(abs(moved + u)) - distance)
-        west += target * (math.sqrt(abs(moved - u)) - distance)
-        north += target * (math.sqrt(abs(moved + v)) - distance)
-        south += target * (math.sqrt(abs(moved - v)) - distance)
+        east += target * (np.sqrt(abs(moved + u)) - distance)
+        west += target * (np.sqrt(abs(moved - u)) - distance)
+        north += target * (np.sqrt(abs(moved + v)) - distance)
+        south += target * (np.sqrt(abs(moved - v)) - distance)
     return error, east, west, north, south
 
 
@@ -61,19 +59,19 @@ def _tile_3d(t, x, y, z, x_i, y_i, z_i, r):  # type: ignore[no-untyped-def]
         w = z_i - z[j]
         target = t[j]
         square = u * u + v * v + w * w
-        distance = math.sqrt(square)
+        distance = np.sqrt(square)
         moved = square + r_squared
         u = two_r * u
         v = two_r * v
         w = two_r * w
         residual = target - distance
         error += residual * residual
-        east += target * (math.sqrt(abs(moved + u)) - distance)
-        west += target * (math.sqrt(abs(moved - u)) - distance)
-        north += target * (math.sqrt(abs(moved + v)) - distance)
-        south += target * (math.sqrt(abs(moved - v)) - distance)
-        up += target * (math.sqrt(abs(moved + w)) - distance)
-        down += target * (math.sqrt(abs(moved - w)) - distance)
+        east += target * (np.sqrt(abs(moved + u)) - distance)
+        west += target * (np.sqrt(abs(moved - u)) - distance)
+        north += target * (np.sqrt(abs(moved + v)) - distance)
+        south += target * (np.sqrt(abs(moved - v)) - distance)
+        up += target * (np.sqrt(abs(moved + w)) - distance)
+        down += target * (np.sqrt(abs(moved - w)) - distance)
     return error, east, west, north, south, up, down
 
 
@@ -93,7 +91,7 @@ def _error_and_distances(t, squares, distances, r):  # type: ignore[no-untyped-d
     error = r - r
     r_squared = r * r
     for j in range(t.size):
-        distance = math.sqrt(squares[j])
+        distance = np.sqrt(squares[j])
         residual = t[j] - distance
         error += residual * residual
         distances[j] = distance
@@ -107,8 +105,8 @@ def _axis_gain(t, line, centre, moved, distances, r):  # type: ignore[no-untyped
     plus = minus = r - r
     for j in range(t.size):
         u = two_r * (centre - line[j])
-        plus += t[j] * (math.sqrt(abs(moved[j] + u)) - distances[j])
-        minus += t[j] * (math.sqrt(abs(moved[j] - u)) - distances[j])
+        plus += t[j] * (np.sqrt(abs(moved[j] + u)) - distances[j])
+        minus += t[j] * (np.sqrt(abs(moved[j] - u)) - distances[j])
     return plus, minus
 
 
@@ -138,10 +136,10 @@ def propose_2d(rows, slots, points, x, sums, r, errors, gains):  # type: ignore[
                     west += w
                     north += n_
                     south += s
-        step = float(r)
+        step = np.float64(r)
         constant = (n - 1) * step * step
-        u = 2 * step * (n * float(x[0, i]) - sums[0])
-        v = 2 * step * (n * float(x[1, i]) - sums[1])
+        u = 2 * step * (n * np.float64(x[0, i]) - sums[0])
+        v = 2 * step * (n * np.float64(x[1, i]) - sums[1])
         errors[k] = error
         gains[k, 0] = constant + u - 2 * east
         gains[k, 1] = constant - u - 2 * west
@@ -171,11 +169,11 @@ def propose_3d(rows, slots, points, x, sums, r, errors, gains):  # type: ignore[
                     south += s
                     up += p
                     down += d
-        step = float(r)
+        step = np.float64(r)
         constant = (n - 1) * step * step
-        u = 2 * step * (n * float(x[0, i]) - sums[0])
-        v = 2 * step * (n * float(x[1, i]) - sums[1])
-        w_ = 2 * step * (n * float(x[2, i]) - sums[2])
+        u = 2 * step * (n * np.float64(x[0, i]) - sums[0])
+        v = 2 * step * (n * np.float64(x[1, i]) - sums[1])
+        w_ = 2 * step * (n * np.float64(x[2, i]) - sums[2])
         errors[k] = error
         gains[k, 0] = constant + u - 2 * east
         gains[k, 1] = constant - u - 2 * west
@@ -211,11 +209,11 @@ def propose_any(rows, slots, points, x, sums, r, axes, errors, gains):  # type: 
                         )
                         gains[k, 2 * m] += plus
                         gains[k, 2 * m + 1] += minus
-        step = float(r)
+        step = np.float64(r)
         constant = (n - 1) * step * step
         errors[k] = error
         for m in range(axes.size):
-            u = 2 * step * (n * float(x[axes[m], i]) - sums[axes[m]])
+            u = 2 * step * (n * np.float64(x[axes[m], i]) - sums[axes[m]])
             gains[k, 2 * m] = constant + u - 2 * gains[k, 2 * m]
             gains[k, 2 * m + 1] = constant - u - 2 * gains[k, 2 * m + 1]
 
@@ -224,8 +222,8 @@ def propose_any(rows, slots, points, x, sums, r, axes, errors, gains):  # type: 
 def _tile_sums(t, squares):  # type: ignore[no-untyped-def]
     error = embedded = given = 0.0
     for j in range(t.size):
-        target = float(t[j])
-        residual = target - math.sqrt(squares[j])
+        target = np.float64(t[j])
+        residual = target - np.sqrt(squares[j])
         error += residual * residual
         embedded += squares[j]
         given += target * target
@@ -283,7 +281,7 @@ def propose(rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes:
     sums = x.sum(axis=1, dtype=np.float64)
     r = x.dtype.type(radius)
     specialised = _SPECIALISED.get(x.shape[0])
-    if specialised is not None and axes.size == x.shape[0]:
+    if specialised is not None and np.array_equal(axes, np.arange(x.shape[0])):
         specialised(rows, slots, points, x, sums, r, errors, gains)
     else:
         propose_any(rows, slots, points, x, sums, r, axes, errors, gains)

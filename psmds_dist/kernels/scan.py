@@ -1,8 +1,8 @@
 """Kernel of the input check: what one streamed pass has to know about a block of rows.
 
-Symmetry is tested by sketch. With random weights ``w``, row ``i`` of a symmetric matrix has the same weighted sum
-``sum_j w_j t_ij`` as column ``i``, ``sum_j w_j t_ji``; both come out of one pass over rows. Sums are float64
-throughout: a pair that differs by 1e-4 must stand out of the rounding of a million others.
+Symmetry is tested by sketch. With random weights ``w``, row ``i`` of a symmetric matrix has the same weighted
+sum ``sum_j w_j t_ij`` as column ``i``, ``sum_j w_j t_ji``; both come out of one pass over rows. Sums are
+float64 throughout: a pair that differs by 1e-4 must stand out of the rounding of a million others.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ SKETCHES = 2
 """Independent weight vectors."""
 
 TILE = 1024
-"""Columns that one thread sums before the next tile, few enough for its scratch to stay in the first cache."""
+"""Columns that one thread sums before the next tile, few enough for scratch to stay in the first caches."""
 
-# The loops below are apart because a loop over more arrays than these is not vectorised: the compiler gives up
-# proving that they do not overlap.
+# The loops below are apart because a loop over more arrays than these is not vectorised: the compiler gives
+# up proving that they do not overlap.
 
 
 @tile
-def _row_sums(t, w, v):  # type: ignore[no-untyped-def]
+def _row_sums(t: Rows, w: Floats, v: Floats) -> tuple[float, float, float]:
     squares = a = b = 0.0
     for j in range(t.size):
         value = np.float64(t[j])
@@ -35,7 +35,9 @@ def _row_sums(t, w, v):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _column_sums(t, u, a, b, c, d, first, second):  # type: ignore[no-untyped-def]
+def _column_sums(
+    t: Rows, u: Rows, a: float, b: float, c: float, d: float, first: Floats, second: Floats
+) -> None:
     for j in range(t.size):
         x = np.float64(t[j])
         y = np.float64(u[j])
@@ -44,14 +46,16 @@ def _column_sums(t, u, a, b, c, d, first, second):  # type: ignore[no-untyped-de
 
 
 @tile
-def _extremes(t, low, high):  # type: ignore[no-untyped-def]
+def _extremes(t: Rows, low: Rows, high: Rows) -> None:
     for j in range(t.size):  # elementwise, because a reduction of extremes needs nnan to vectorise
         low[j] = t[j] if t[j] < low[j] else low[j]
         high[j] = t[j] if t[j] > high[j] else high[j]
 
 
 @kernel
-def _scan_tiles(rows, start, weights, columns, sums, extremes):  # type: ignore[no-untyped-def]
+def _scan_tiles(
+    rows: Rows, start: int, weights: Floats, columns: Floats, sums: Floats, extremes: Floats
+) -> None:
     m, n = rows.shape
     for k in prange(sums.shape[1]):
         a, b = k * TILE, min((k + 1) * TILE, n)
@@ -75,7 +79,9 @@ def _scan_tiles(rows, start, weights, columns, sums, extremes):  # type: ignore[
         extremes[k, 0], extremes[k, 1] = low.min(), high.max()
 
 
-def scan_rows(rows: Rows, start: int, weights: Floats, columns: Floats) -> tuple[Floats, Floats, float, float]:
+def scan_rows(
+    rows: Rows, start: int, weights: Floats, columns: Floats
+) -> tuple[Floats, Floats, float, float]:
     """Scan rows ``start`` onwards of a matrix.
 
     Parameters
@@ -101,7 +107,6 @@ def scan_rows(rows: Rows, start: int, weights: Floats, columns: Floats) -> tuple
     tiles = -(-rows.shape[1] // TILE)
     sums = np.empty((rows.shape[0], tiles, 1 + SKETCHES))
     extremes = np.empty((tiles, 2))
-
     _scan_tiles(rows, start, weights, columns, sums, extremes)
     totals = sums.sum(axis=1)
     return totals[:, 0].copy(), totals[:, 1:].copy(), float(extremes[:, 0].min()), float(extremes[:, 1].max())

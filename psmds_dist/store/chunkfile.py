@@ -1,7 +1,7 @@
 """Chunk files read as they lie on disk, into buffers that exist already.
 
-Large fresh arrays are what is slow here: in a Dask worker, whose allocator returns memory at once, each of them
-faults page by page and a read runs at a tenth of the speed.
+Large fresh arrays are what is slow here: in a Dask worker, whose allocator returns memory at once, each of
+them faults page by page and a read runs at a tenth of the speed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, cast
 
 import google_crc32c
 import numpy as np
@@ -61,10 +62,10 @@ class ChunkFile:
             its data, padding aside.
         """
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with FileIO(self.path) as file:
                 self._require_size(os.fstat(file.fileno()).st_size)
                 file.seek(first * self.row_bytes)
-                _fill(file, memoryview(out).cast("B"))
+                _fill(file, memoryview(cast(Any, out)).cast("B"))
                 if verify and self.checksum and first == 0:
                     self._verify(file, out)
         except FileNotFoundError:
@@ -76,7 +77,7 @@ class ChunkFile:
         if found != self.nbytes:
             raise self._damaged(f"has {found} bytes instead of {self.nbytes}")
 
-    def _verify(self, file: BinaryIO, out: Rows) -> None:
+    def _verify(self, file: FileIO, out: Rows) -> None:
         found = google_crc32c.value(out)
         while (left := self.nbytes - CHECKSUM_BYTES - file.tell()) > 0:
             piece = file.read(min(left, _PIECE))
@@ -88,14 +89,14 @@ class ChunkFile:
 
     def _damaged(self, what: str) -> InputError:
         return InputError(
-            f"The store is damaged: its chunk file {self.path} {what}; restore the file from a copy, or build the "
-            "store anew."
+            f"the store is damaged: its chunk file {self.path} {what}; restore the file from a copy, or "
+            "build the store anew."
         )
 
 
-def _fill(file: BinaryIO, view: memoryview) -> None:
+def _fill(file: FileIO, view: memoryview) -> None:
     while len(view):
-        count = file.readinto(view)  # type: ignore[attr-defined]
+        count = file.readinto(view)
         if not count:
             raise EOFError
         view = view[count:]
@@ -139,6 +140,6 @@ def rows_of(out: Rows, count: int) -> Rows:
     return out[:count]
 
 
-def native_little(dtype: np.dtype) -> bool:  # type: ignore[type-arg]
+def native_little(dtype: np.dtype[Any]) -> bool:
     """Whether numbers in memory are laid out as in a little-endian file."""
     return dtype.newbyteorder("<") == dtype and np.dtype("<u2") == np.dtype("u2")

@@ -1,0 +1,32 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each sets up what it needs in .venv.
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: demo test lint bench clean
+
+demo: $(READY)
+	$(BIN)/psmds demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -q
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python -m tests.benchmarks
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "psmds-dist needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3."; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { echo "The standard module venv is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo-output bench-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,62 @@
+"""Distributed pattern search multidimensional scaling.
+
+Names are loaded on first use, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psmds_dist.compare import classical_mds, smacof
+    from psmds_dist.estimator import PatternSearchMDS
+    from psmds_dist.events import EpochEvent
+    from psmds_dist.quality import Stress, canonical
+    from psmds_dist.results import Result, read_result
+    from psmds_dist.store import open_rows
+    from psmds_dist.types import BudgetError, InputError, PsmdsError, WorkerError
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BudgetError": "types",
+    "EpochEvent": "events",
+    "InputError": "types",
+    "PatternSearchMDS": "estimator",
+    "PsmdsError": "types",
+    "Result": "results",
+    "Stress": "quality",
+    "WorkerError": "types",
+    "canonical": "quality",
+    "classical_mds": "compare",
+    "open_rows": "store",
+    "read_result": "results",
+    "smacof": "compare",
+}
+
+__all__ = [
+    "BudgetError",
+    "EpochEvent",
+    "InputError",
+    "PatternSearchMDS",
+    "PsmdsError",
+    "Result",
+    "Stress",
+    "WorkerError",
+    "canonical",
+    "classical_mds",
+    "open_rows",
+    "read_result",
+    "smacof",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"psmds_dist.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,327 @@
+"""The command line: ``psmds``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from psmds_dist import __version__
+from psmds_dist.types import InputError, PsmdsError
+
+if TYPE_CHECKING:
+    from psmds_dist.executor import AnyExecutor
+    from psmds_dist.results import Result
+    from psmds_dist.types import RowSource
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Commands(click.Group):
+    """The commands here, and those that other packages add under the entry point ``psmds.commands``.
+
+    Faults end in a sentence on standard error and exit code 1, never in a traceback.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group="psmds.commands"))})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        here = super().get_command(ctx, cmd_name)
+        if here is not None:
+            return here
+        for point in entry_points(group="psmds.commands", name=cmd_name):
+            return point.load()  # type: ignore[no-any-return]
+        return None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (PsmdsError, OSError) as error:
+            raise click.ClickException(_sentence(error)) from None
+        except KeyboardInterrupt:
+            raise click.ClickException("interrupted; what was written so far is kept.") from None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror or error}."
+    return str(error)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="psmds")
+def main() -> None:
+    """Pattern search multidimensional scaling of matrices larger than memory.
+
+    \b
+    psmds distances points.npy matrix.zarr     distances of points
+    psmds ingest matrix.npy matrix.zarr        a matrix you have already
+    psmds fit matrix.zarr map.zarr             embed it
+    psmds export map.zarr map.csv              coordinates with ids
+    """
+
+
+def _apply(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+where_to_run = _apply(
+    click.option("--workers", type=click.IntRange(1), help="Start this many Dask workers on this machine."),
+    click.option("--scheduler", help="Address of a running Dask scheduler, such as tcp://host:8786."),
+    click.option("--scheduler-file", type=click.Path(), help="Scheduler file of a running Dask scheduler."),
+    click.option("--threads", type=click.IntRange(1), help="Kernel threads a process [default: all cores]."),
+    click.option("--memory-limit", help="Memory a worker may take, such as '4 GiB' [default: 80 % of what is free]."),
+)
+quietly = click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
+overwriting = click.option("--overwrite", is_flag=True, help="Replace what is at the target.")
+storing = _apply(
+    click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
+    click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Names of the rows: one a line, or .csv/.tsv/.npy."),
+    overwriting,
+    where_to_run,
+    quietly,
+)
+
+
+@contextmanager
+def running(workers: int | None, scheduler: str | None, scheduler_file: str | None, threads: int | None) -> Iterator[AnyExecutor]:
+    """The executor that the options ask for, closed at the end with the cluster it started."""
+    from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
+    from psmds_dist.kernels.jit import available_threads
+
+    if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
+        raise click.UsageError("give one of --workers, --scheduler and --scheduler-file.")
+    if workers is not None:
+        with local_client(workers, threads or max(1, available_threads() // workers)) as client:
+            yield DaskExecutor(client)
+    elif scheduler is not None or scheduler_file is not None:
+        with connect(scheduler, scheduler_file) as client:
+            yield DaskExecutor(client)
+    else:
+        yield InProcessExecutor(threads)
+
+
+def _build(source: RowSource, target: str, options: dict[str, Any], executor: AnyExecutor, **how: Any) -> None:
+    from psmds_dist.ingest import build, read_ids
+    from psmds_dist.partition import format_bytes, parse_bytes
+    from psmds_dist.report import counter
+
+    limit = options["memory_limit"]
+    names = read_ids(options["ids"], source.n) if options["ids"] else None
+    with counter("writing", options["quiet"]) as show:
+        check = build(
+            source,
+            target,
+            executor,
+            ids=names,
+            overwrite=options["overwrite"],
+            memory_limit=executor.memory_limit() if limit is None else parse_bytes(limit, "--memory-limit"),
+            on_progress=show,
+            **how,
+        )
+    if not options["quiet"]:
+        size = format_bytes(check.n**2 * source.dtype.itemsize)
+        click.echo(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+
+
+def _where(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in ("workers", "scheduler", "scheduler_file", "threads")}
+
+
+@main.command()
+@click.argument("points", type=click.Path(exists=True, dir_okay=False))
+@click.argument("target", type=click.Path())
+@click.option("--metric", default="euclidean", show_default=True, help="Any metric of scipy.spatial.distance.cdist.")
+@storing
+def distances(points: str, target: str, metric: str, **options: Any) -> None:
+    """Write the distances between POINTS (.npy, N x D) to the store TARGET.
+
+    Run again after an interruption, it goes on where it stopped.
+    """
+    from psmds_dist.ingest import open_points
+
+    source = open_points(points, metric, dtype=options["dtype"])
+    with running(**_where(options)) as executor:
+        _build(source, target, options, executor, metric=metric)
+
+
+@main.command()
+@click.argument("matrix", type=click.Path(exists=True))
+@click.argument("target", type=click.Path())
+@click.option("--symmetrize", is_flag=True, help="Take the mean of both orders of each pair.")
+@click.option("--zero-diagonal", is_flag=True, help="Set the diagonal to zero.")
+@storing
+def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **options: Any) -> None:
+    """Turn MATRIX into the store TARGET, checking it on the way.
+
+    MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array. It is never loaded whole. Run
+    again after an interruption, it goes on where it stopped.
+    """
+    from psmds_dist.ingest import open_npy
+    from psmds_dist.store import open_rows
+
+    source = open_npy(matrix, options["dtype"]) if Path(matrix).is_file() else open_rows(matrix, options["dtype"])
+    with running(**_where(options)) as executor:
+        _build(source, target, options, executor, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
+
+
+@main.command()
+@click.argument("matrix", type=click.Path())
+@click.argument("target", type=click.Path())
+@click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
+@click.option("--seed", default=0, show_default=True, help="Seed of every random number.")
+@click.option("--monotone", is_flag=True, help="Never let the error rise (slower).")
+@click.option("--eps", default=1e-4, show_default=True, help="Halve the radius when an epoch gains at most this share.")
+@click.option("--radius", type=float, help="Starting radius [default: searched].")
+@click.option("--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square].")
+@click.option("--max-epochs", default=500, show_default=True)
+@click.option("--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch.")
+@click.option("--dtype", type=click.Choice(["float32", "float64"]), help="Type of the rows [default: the store's].")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
+@overwriting
+@where_to_run
+@quietly
+def fit(matrix: str, target: str, **options: Any) -> None:
+    """Embed the dissimilarities in the Zarr store or array MATRIX and write the map to TARGET (a Zarr group).
+
+    Ctrl-C ends the run and keeps the best map so far.
+    """
+    from psmds_dist.config import SolverConfig
+    from psmds_dist.report import progress, stress_lines
+    from psmds_dist.results import read_result, write_result
+    from psmds_dist.run import embed
+    from psmds_dist.store import open_rows, require_result_place
+
+    say = _silent if options["quiet"] else click.echo
+    names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share")
+    config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
+    require_result_place(target, overwrite=options["overwrite"])
+    source = open_rows(matrix, dtype=options["dtype"])
+    with running(**_where(options)) as executor, progress(options["quiet"]) as show:
+        executor.require(source.path)
+        result = embed(
+            source,
+            config,
+            executor,
+            memory_limit=options["memory_limit"],
+            ids=source.ids,
+            on_epoch=show,
+            on_plan=lambda plan: say(plan.describe()),
+        )
+    write_result(target, result, matrix=source.path, overwrite=options["overwrite"])
+    solution = result.solution
+    say(f"{len(solution.history)} epochs in {solution.seconds:.2f} s, stopped by {solution.stop_reason}; map in {target}")
+    say(stress_lines(solution.stress))
+    if options["plot"]:
+        _picture(read_result(target), options["plot"])
+    if str(solution.stop_reason) == "interrupted":
+        sys.exit(130)
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+def _picture(result: Result, path: str) -> None:
+    from psmds_dist.plot import save_map
+
+    title = f"{result.attributes['n']:,} points, normalised stress {result.stress.normalized_stress:.4f}"
+    save_map(
+        path, result.embedding, colour=result.stress.point_stress, colour_label="point stress", title=title,
+        history=result.history,
+    )  # fmt: skip
+
+
+@main.command()
+@click.argument("path", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def info(path: str, as_json: bool) -> None:
+    """Tell what the store or result at PATH is."""
+    from psmds_dist.store import describe
+
+    facts = describe(path)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        click.echo(f"{name:20} {json.dumps(value) if isinstance(value, dict | list) else value}")
+
+
+@main.command()
+@click.argument("result", type=click.Path(exists=True))
+@click.option("--matrix", type=click.Path(), help="The dissimilarities [default: where the result was made from].")
+@click.option("--worst", default=5, show_default=True, type=click.IntRange(0), help="List the points of highest stress.")
+@click.option("--compare", multiple=True, type=click.Choice(["smacof", "classical"]), help="Run scikit-learn's method too.")
+@where_to_run
+def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...], **options: Any) -> None:
+    """Measure the stress of RESULT against its matrix anew, and name its worst points."""
+    from psmds_dist.quality import worst_points
+    from psmds_dist.report import stress_lines, table
+    from psmds_dist.results import read_result
+    from psmds_dist.run import measure
+    from psmds_dist.store import open_rows
+
+    found = read_result(result)
+    place = matrix or found.attributes["matrix"]
+    if place is None:
+        raise InputError(f"{result} does not say where its dissimilarities are: pass --matrix.")
+    source = open_rows(place)
+    with running(**_where(options)) as executor:
+        stress = measure(source, found.embedding, executor, options["memory_limit"])
+    click.echo(stress_lines(stress))
+    if worst:
+        rows = [[name, f"{value:.4f}"] for name, value in worst_points(stress, found.ids, worst)]
+        click.echo("\n" + table(["worst points", "point stress"], rows))
+    if compare:
+        click.echo("\n" + table(*_comparisons(source, found, compare)))
+
+
+def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
+    from psmds_dist import compare
+
+    matrix = compare.load(source)
+    dims = int(found.attributes["n_components"])
+    runs = {"smacof": compare.smacof, "classical": compare.classical_mds}
+    rows = [["pattern search", f"{found.stress.normalized_stress:.6f}", f"{found.attributes['seconds']:.2f}"]]
+    for method in methods:
+        other = runs[method](matrix, dims)
+        rows.append([other.method, f"{other.stress.normalized_stress:.6f}", f"{other.seconds:.2f}"])
+    return ["method", "normalised stress", "seconds"], rows
+
+
+@main.command()
+@click.argument("result", type=click.Path(exists=True))
+@click.argument("output", type=click.Path(dir_okay=False))
+def export(result: str, output: str) -> None:
+    """Write the coordinates of RESULT to OUTPUT: .csv or .tsv with ids and point stress, or .npy."""
+    from psmds_dist.results import export as write
+    from psmds_dist.results import read_result
+
+    write(read_result(result), output)
+
+
+@main.command()
+@click.option("--output", default="demo-output", show_default=True, type=click.Path(file_okay=False))
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--points", default=10_000, show_default=True, type=click.IntRange(100), help="Points of the manifold.")
+def demo(output: str, workers: int, points: int) -> None:
+    """Embed real digits and a large manifold on Dask workers of this machine, and draw both maps."""
+    from psmds_dist.demo import run
+
+    run(Path(output), workers, points, click.echo)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The demo: from points to two maps, on Dask workers of this machine, under a memory budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist import compare
+from psmds_dist.config import SolverConfig
+from psmds_dist.executor import DaskExecutor, local_client
+from psmds_dist.ingest import build, open_points
+from psmds_dist.kernels.jit import available_threads
+from psmds_dist.partition import format_bytes
+from psmds_dist.plot import save_map
+from psmds_dist.report import progress, table
+from psmds_dist.results import write_result
+from psmds_dist.run import Embedding, embed
+from psmds_dist.store import open_rows
+from psmds_dist.types import Floats
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Example:
+    """Points to embed."""
+
+    name: str
+    points: Floats
+    colour: NDArray[Any]
+    colour_label: str
+
+
+def digits() -> Example:
+    """The 1,797 handwritten digits that scikit-learn ships."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    return Example("digits", data.data, data.target, "digit")
+
+
+def manifold(n: int) -> Example:
+    """A surface rolled up twice in three dimensions: an S-curve with a bend across it."""
+    random = np.random.default_rng(0)
+    along, across = random.uniform(-1.5 * np.pi, 1.5 * np.pi, n), random.uniform(0, 2, n)
+    surface = np.column_stack(
+        (np.sin(along), across + 0.3 * np.cos(2 * along), np.sign(along) * (np.cos(along) - 1))
+    )
+    return Example("manifold", surface, along, "place along the curve")
+
+
+def run(output: Path, workers: int, points: int, say: Say) -> None:
+    """Run the demo.
+
+    Parameters
+    ----------
+    output : Path
+        Directory for stores, maps and pictures; made if needed.
+    workers : int
+        Dask workers to start.
+    points : int
+        Points of the manifold.
+    say : callable
+        Told what happens, in lines.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    small, large = digits(), manifold(points)
+    limit = max(4 * points**2 // (2 * workers), 64 * 2**20)
+    threads = max(1, available_threads() // workers)
+    say(f"Starting {workers} Dask workers, {threads} kernel thread(s) and {format_bytes(limit)} each.")
+    with local_client(workers, threads) as client:
+        executor = DaskExecutor(client)
+        maps = {example.name: _embed(example, output, executor, limit, say) for example in (small, large)}
+    with _timed(say, "scikit-learn's SMACOF on the digits, for comparison"):
+        other = compare.smacof(compare.load(open_rows(output / "digits.zarr")), random_state=0)
+    say("")
+    rows = [_row(f"pattern search, {name}", m.solution.stress.normalized_stress, m.solution.seconds) for name, m in maps.items()]
+    rows.append(_row("SMACOF, digits", other.stress.normalized_stress, other.seconds))
+    say(table(["", "normalised stress", "seconds"], rows))
+    ours = maps["digits"].solution.seconds
+    say(f"\nPattern search took {other.seconds / ours:.1f} times less time than SMACOF on the digits.")
+    say(f"Pictures: {output / 'digits.png'}, {output / 'manifold.png'}. Maps: the .map.zarr groups beside them.")
+
+
+def _row(name: str, stress: float, seconds: float) -> list[str]:
+    return [name, f"{stress:.5f}", f"{seconds:.2f}"]
+
+
+def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, say: Say) -> Embedding:
+    say(f"\n{example.name}: {len(example.points):,} points in {example.points.shape[1]} dimensions")
+    store = output / f"{example.name}.zarr"
+    with _timed(say, f"  Euclidean distances into {store}"):
+        points = output / f"{example.name}.npy"
+        np.save(points, example.points)
+        build(open_points(points), store, executor, metric="euclidean", memory_limit=limit, overwrite=True)
+    rows = open_rows(store)
+    with progress(quiet=False) as show:
+        result = embed(
+            rows, SolverConfig(seed=0), executor, memory_limit=limit, on_epoch=show,
+            on_plan=lambda plan: say(f"  {plan.describe()}"),
+        )  # fmt: skip
+    solution = result.solution
+    peak = max(result.peak_memory.values())
+    say(
+        f"  {len(solution.history)} epochs in {solution.seconds:.2f} s, normalised stress "
+        f"{solution.stress.normalized_stress:.5f}, peak memory of a worker {format_bytes(peak)}"
+    )
+    write_result(output / f"{example.name}.map.zarr", result, matrix=str(store), overwrite=True)
+    title = f"{example.name}: normalised stress {solution.stress.normalized_stress:.4f}"
+    save_map(
+        output / f"{example.name}.png", solution.embedding, colour=example.colour, colour_label=example.colour_label,
+        title=title, history=solution.history,
+    )  # fmt: skip
+    return result
+
+
+@contextmanager
+def _timed(say: Say, what: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    say(f"{what}: {time.perf_counter() - began:.2f} s")

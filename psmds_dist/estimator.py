@@ -1,0 +1,258 @@
+"""The scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from psmds_dist.config import SolverConfig
+from psmds_dist.events import OnEpoch
+from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
+from psmds_dist.inputs import labels_of, row_source
+from psmds_dist.run import Embedding, embed
+from psmds_dist.types import Floats, InputError
+
+
+class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
+    """Multidimensional scaling by pattern search.
+
+    Finds coordinates whose Euclidean distances ``d_ij`` come close to given dissimilarities ``t_ij``, by minimising
+    ``sum_ij (t_ij - d_ij)^2 / n^2``. Every point tries moves of one length, the radius, along each axis and takes
+    the best; when an epoch makes no progress the radius halves [1]_. Points move half a matrix at a time, so that
+    rows can be spread over threads and workers; results depend on neither.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the map.
+    bad_moves : bool, default=True
+        Whether a point takes its best move even when that raises the error, which is faster and usually ends
+        better. False gives a monotone solve: the error never rises, and at the end no single move of the final
+        radius lowers it.
+    eps : float, default=1e-4
+        The radius halves when an epoch lowers the error by at most this share.
+    radius : float, default=None
+        Starting radius, in units of the dissimilarities. None searches for one on a sample.
+    radius_tol : float, default=None
+        The solve ends when the radius comes down to this, in units of the dissimilarities. None means 2e-4 of
+        their root mean square.
+    max_epochs : int, default=500
+        Most epochs.
+    direction_share : float, default=1.0
+        Share of the axes tried in an epoch, drawn anew each time; worth lowering for many components.
+    random_state : int, RandomState instance or None, default=None
+        Seed. None draws one; `seed_` tells which.
+    dtype : {"float32", "float64"}, default="float32"
+        Type in which rows are held. Coordinates and totals are float64 always.
+    symmetrize : bool, default=False
+        Take the mean of both orders of each pair, which leaves the best map unchanged.
+    client : distributed.Client, default=None
+        Dask cluster that does the work. None works in this process.
+    memory_limit : int or str, default=None
+        Bytes a worker (or this process) may take, such as ``"4 GiB"``. Rows beyond it are streamed. None takes
+        80 % of the free memory, or half of a Dask worker's limit.
+    n_jobs : int, default=None
+        Kernel threads in this process; None or -1 takes all. Dask workers use their own number of threads.
+    scratch : path, default=None
+        Directory, shared by all machines, for a temporary store when ``client`` is given and X is in memory.
+    on_epoch : callable, default=None
+        Called with a `psmds_dist.events.EpochEvent` after each epoch; returning True ends the solve.
+
+    Attributes
+    ----------
+    embedding_ : (n, n_components) ndarray of float64
+        Coordinates: centred, on principal axes in order of falling variance, with fixed signs.
+    raw_embedding_ : (n, n_components) ndarray
+        The same as the solver left them.
+    mse_ : float
+        Mean of ``(t_ij - d_ij)^2`` over all ``n^2`` ordered pairs. This and all that follow are of `embedding_`.
+    raw_stress_ : float
+        Sum of ``(t_ij - d_ij)^2`` over pairs ``i < j``.
+    stress1_ : float
+        Kruskal's Stress-1, ``sqrt(sum (t_ij - d_ij)^2 / sum d_ij^2)``.
+    normalized_stress_ : float
+        ``sqrt(sum (t_ij - d_ij)^2 / sum t_ij^2)``.
+    point_stress_ : (n,) ndarray
+        Normalised stress of each point's row.
+    n_epochs_ : int
+        Epochs run.
+    history_ : structured ndarray
+        One row an epoch: ``epoch``, ``radius``, ``mse`` (as collected during it), ``seconds``, ``moved`` (share).
+    stop_reason_ : str
+        ``"radius_tol"``, ``"max_epochs"``, ``"callback"``, ``"interrupted"`` or ``"zero_stress"``.
+    radius_ : float
+        Radius of the last epoch.
+    seed_ : int
+        Seed used.
+    ids_ : list of str or None
+        Row names, from the store or the data frame.
+    result_ : psmds_dist.run.Embedding
+        Everything else: plan, input check, versions, peak memory.
+    n_features_in_ : int
+        Number of points seen in `fit`.
+
+    References
+    ----------
+    .. [1] Paraskevopoulos, Tzinis, Vlatakis-Gkaragkounis, Potamianos: Pattern Search Multidimensional Scaling, 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from psmds_dist import PatternSearchMDS
+    >>> points = np.random.default_rng(0).random((50, 2))
+    >>> distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+    >>> mds = PatternSearchMDS(random_state=0).fit(distances)
+    >>> bool(mds.normalized_stress_ < 1e-2)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        bad_moves: bool = True,
+        eps: float = 1e-4,
+        radius: float | None = None,
+        radius_tol: float | None = None,
+        max_epochs: int = 500,
+        direction_share: float = 1.0,
+        random_state: int | np.random.RandomState | None = None,
+        dtype: str = "float32",
+        symmetrize: bool = False,
+        client: Any = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        on_epoch: OnEpoch | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.bad_moves = bad_moves
+        self.eps = eps
+        self.radius = radius
+        self.radius_tol = radius_tol
+        self.max_epochs = max_epochs
+        self.direction_share = direction_share
+        self.random_state = random_state
+        self.dtype = dtype
+        self.symmetrize = symmetrize
+        self.client = client
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.scratch = scratch
+        self.on_epoch = on_epoch
+
+    def fit(self, X: Any, y: object = None, init: Floats | None = None) -> PatternSearchMDS:
+        """Embed a dissimilarity matrix.
+
+        Parameters
+        ----------
+        X : ndarray, data frame, zarr.Array, dask.array.Array, or path of a Zarr store; (n, n)
+            Symmetric dissimilarities with a zero diagonal; a 1-D array is taken as SciPy's condensed form.
+        y : ignored
+            For scikit-learn's sake.
+        init : (n, n_components) ndarray, optional
+            Coordinates to start from.
+
+        Returns
+        -------
+        PatternSearchMDS
+            Itself.
+
+        Raises
+        ------
+        InputError
+            (a ValueError) When the matrix or a parameter cannot be used.
+        BudgetError
+            (a MemoryError) When it cannot be done within ``memory_limit``.
+        WorkerError
+            (a RuntimeError) When the cluster keeps losing workers.
+        """
+        config = self._config()
+        executor = self._executor()
+        with row_source(
+            X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch
+        ) as source:
+            ids = getattr(source, "ids", None) or labels_of(X)
+            result = embed(
+                source,
+                config,
+                executor,
+                memory_limit=self.memory_limit,
+                ids=ids,
+                start=init,
+                on_epoch=self.on_epoch,
+            )
+        return self._learn(result)
+
+    def fit_transform(self, X: Any, y: object = None, init: Floats | None = None) -> Floats:
+        """Embed a dissimilarity matrix and return the coordinates; arguments as in `fit`."""
+        return self.fit(X, y, init).embedding_
+
+    def _config(self) -> SolverConfig:
+        return SolverConfig(
+            n_components=self.n_components,
+            bad_moves=self.bad_moves,
+            eps=self.eps,
+            radius=self.radius,
+            radius_tol=self.radius_tol,
+            max_epochs=self.max_epochs,
+            direction_share=self.direction_share,
+            seed=seed_from(self.random_state),
+        )
+
+    def _executor(self) -> AnyExecutor:
+        if self.client is not None:
+            return DaskExecutor(self.client)
+        if self.n_jobs is None or self.n_jobs == -1:
+            return InProcessExecutor()
+        if isinstance(self.n_jobs, int) and self.n_jobs > 0:
+            return InProcessExecutor(self.n_jobs)
+        raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {self.n_jobs!r}.")
+
+    def _learn(self, result: Embedding) -> PatternSearchMDS:
+        solution, stress = result.solution, result.solution.stress
+        self.embedding_ = solution.embedding
+        self.raw_embedding_ = solution.raw_embedding
+        self.mse_ = stress.mse
+        self.raw_stress_ = stress.raw_stress
+        self.stress1_ = stress.stress1
+        self.normalized_stress_ = stress.normalized_stress
+        self.point_stress_ = stress.point_stress
+        self.n_epochs_ = len(solution.history)
+        self.history_ = solution.history
+        self.stop_reason_ = str(solution.stop_reason)
+        self.radius_ = solution.radius
+        self.seed_ = solution.seed
+        self.ids_ = result.ids
+        self.n_features_in_ = len(solution.embedding)
+        self.result_ = result
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        return tags
+
+
+def seed_from(random_state: int | np.random.RandomState | None) -> int:
+    """Turn scikit-learn's ``random_state`` into one seed.
+
+    Raises
+    ------
+    InputError
+        When it is none of the kinds scikit-learn takes.
+    """
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        if random_state >= 0:
+            return int(random_state)
+    elif isinstance(random_state, np.random.RandomState):
+        return int(check_random_state(random_state).randint(2**31))
+    elif isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    raise InputError(f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}.")

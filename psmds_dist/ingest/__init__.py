@@ -1,0 +1,27 @@
+"""Where dissimilarities come from, and the pass that writes and checks a store of them."""
+
+from psmds_dist.ingest.building import build
+from psmds_dist.ingest.ids import check_ids, read_ids
+from psmds_dist.ingest.points import Points, open_points
+from psmds_dist.ingest.sources import (
+    ArrayRows,
+    ColumnSource,
+    NpyMatrix,
+    Symmetrized,
+    ZeroDiagonal,
+    open_npy,
+)
+
+__all__ = [
+    "ArrayRows",
+    "ColumnSource",
+    "NpyMatrix",
+    "Points",
+    "Symmetrized",
+    "ZeroDiagonal",
+    "build",
+    "check_ids",
+    "open_npy",
+    "open_points",
+    "read_ids",
+]

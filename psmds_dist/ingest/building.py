@@ -1,0 +1,156 @@
+"""The pass that writes a store and checks it on the way, and goes on where an interrupted one stopped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from psmds_dist.check import SYMMETRY_TOL, Progress, Scan, conclude, require_size
+from psmds_dist.ingest.ids import check_ids
+from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
+from psmds_dist.partition import Layout
+from psmds_dist.scan import PANEL_BYTES, GroupScan, Scanner, group_size, panel_blocks, panels, split
+from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
+
+if TYPE_CHECKING:
+    from psmds_dist.store import Target
+
+MEMORY_SHARE = 4
+"""A task holds its panel, a second one where both orders are read, and chunks on their way to disk."""
+
+
+@dataclass(frozen=True)
+class BuildBlocks:
+    """Work of the pass: write what is not written yet, and scan everything."""
+
+    source: RowSource
+    target: Target
+    panel: int
+
+    def __call__(self, blocks: Sequence[int]) -> GroupScan:
+        """Build and scan ``blocks``."""
+        scanner = Scanner(self.source.n)
+        missing = self._scan_written(scanner, blocks)
+        for run, panel in panels(self.source, missing, self.panel):
+            for block, rows in split(run, panel):
+                self.target.write(block, rows)
+                scanner.add(block, rows)
+        return scanner.result()
+
+    def _scan_written(self, scanner: Scanner, blocks: Sequence[int]) -> list[int]:
+        """Scan the blocks that an earlier run has written, and return the others."""
+        missing = [block for block in blocks if not self.target.has(block)]
+        written = sorted(set(blocks) - set(missing))
+        if written:
+            layout = Layout(self.source.n)
+            buffer: Rows = np.empty((layout.rows, layout.n), self.source.dtype)
+            stored = self.target.with_checksums()
+            for block in written:
+                lo, hi = layout.bounds(block)
+                try:
+                    stored.read(lo, hi, buffer)
+                except InputError:  # damaged on the way: its source is at hand, so write it again
+                    missing.append(block)
+                else:
+                    scanner.add(block, buffer[: hi - lo])
+        return missing
+
+
+def build(
+    source: RowSource,
+    path: str | os.PathLike[str],
+    executor: Executor,
+    *,
+    ids: Sequence[str] | None = None,
+    metric: str | None = None,
+    overwrite: bool = False,
+    symmetrize: bool = False,
+    zero_diagonal: bool = False,
+    symmetry_tol: float = SYMMETRY_TOL,
+    memory_limit: int | None = None,
+    on_progress: Progress | None = None,
+) -> InputCheck:
+    """Write a source into a store and check it, in one pass.
+
+    An interrupted build leaves an unfinished store, which the same call completes. A store that fails the
+    check is removed: everything in it is in the source still.
+
+    Parameters
+    ----------
+    source : RowSource
+        Where rows come from; its dtype is that of the store.
+    path : path
+        Directory of the store.
+    executor : Executor
+        Where to run.
+    ids : sequence of str, optional
+        Names of the points.
+    metric : str, optional
+        Name of the metric, for the record.
+    overwrite : bool
+        Whether a store that is at ``path`` already is removed first.
+    symmetrize : bool
+        Whether to write the mean of both orders of every pair.
+    zero_diagonal : bool
+        Whether to write zeros on the diagonal.
+    symmetry_tol : float
+        Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square.
+    memory_limit : int, optional
+        Bytes that a worker may take.
+    on_progress : callable, optional
+        Called with the number of blocks done and the number of all.
+
+    Returns
+    -------
+    InputCheck
+    """
+    from psmds_dist.store import create  # late: needs Zarr
+
+    require_size(source.n)
+    names = None if ids is None else check_ids(ids, source.n)
+    rows = _changed(source, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
+    target = create(
+        path,
+        rows.n,
+        rows.dtype.name,
+        ids=names,
+        metric=metric,
+        source_fingerprint=rows.token,
+        overwrite=overwrite,
+    )
+    limit = PANEL_BYTES if memory_limit is None else min(PANEL_BYTES, memory_limit // MEMORY_SHARE)
+    scan = _pass(rows, target, executor, limit, on_progress)
+    try:
+        check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol)
+    except InputError:
+        target.discard()
+        raise
+    target.finish(check)
+    return check
+
+
+def _changed(source: RowSource, *, symmetrize: bool, zero_diagonal: bool) -> RowSource:
+    if symmetrize:
+        if not hasattr(source, "read_columns"):
+            raise InputError(
+                "symmetrize=True (--symmetrize) is for matrices; distances are symmetric, so leave it out."
+            )
+        source = Symmetrized(cast("ColumnSource", source))
+    return ZeroDiagonal(source) if zero_diagonal else source
+
+
+def _pass(
+    source: RowSource, target: Target, executor: Executor, limit: int, on_progress: Progress | None
+) -> Scan:
+    count = Layout(source.n).count
+    work = BuildBlocks(source, target, panel_blocks(source, limit))
+    scan = Scan(source.n, source.dtype)
+    for _, group in executor.run(work, range(count), group=group_size(source, executor, limit)):
+        scan.add(group)
+        if on_progress is not None:
+            on_progress(scan.done, count)
+    return scan

@@ -1,0 +1,155 @@
+"""Distances between points, block by block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.ingest.sources import file_identity, load_npy, require_numeric
+from psmds_dist.types import Floats, InputError, Rows
+
+SCRATCH_BYTES = 1_000_000
+"""Float64 distances computed at a time before they are converted: small enough for the cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Distances between the rows of a ``.npy`` file, by a metric of `scipy.spatial.distance.cdist`."""
+
+    path: str
+    n: int
+    metric: str
+    options: Mapping[str, Any]
+    dtype: np.dtype[Any]
+    token: str
+    band: int = field(default=1, init=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Points) and self.token == other.token
+
+    def __hash__(self) -> int:
+        return hash(self.token)
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        space = _space(self)
+        step = max(1, SCRATCH_BYTES // (8 * self.n))
+        scratch = np.empty((min(step, hi - lo), self.n))
+        for first in range(lo, hi, step):
+            last = min(first + step, hi)
+            out[first - lo : last - lo] = space.distances(first, last, scratch[: last - first])
+
+
+@dataclass(frozen=True)
+class _Space:
+    """Points and a metric, so prepared that every pair is computed by itself.
+
+    SciPy's cosine and correlation go through a matrix product, whose last bits depend on the block, and its
+    seuclidean and mahalanobis take variances from the block: neither would give a symmetric matrix.
+    """
+
+    points: Floats
+    metric: str
+    options: Mapping[str, Any]
+    factor: float = 1.0
+
+    def distances(self, lo: int, hi: int, out: Floats) -> Floats:
+        """Distances from points ``lo`` to ``hi`` to all."""
+        from scipy.spatial.distance import cdist  # late: importing SciPy takes longer than most starts
+
+        cdist(self.points[lo:hi], self.points, self.metric, out=out, **self.options)
+        out *= self.factor
+        return out
+
+
+@lru_cache(maxsize=1)
+def _space(source: Points) -> _Space:
+    return _prepare(
+        np.asarray(load_npy(source.path), dtype=np.float64, order="C"), source.metric, source.options
+    )
+
+
+def _prepare(points: Floats, metric: str, options: Mapping[str, Any]) -> _Space:
+    if metric == "seuclidean" and "V" not in options:
+        return _Space(points, metric, {**options, "V": points.var(axis=0, ddof=1)})
+    if metric == "mahalanobis" and "VI" not in options:
+        return _Space(points, metric, {**options, "VI": np.linalg.inv(np.atleast_2d(np.cov(points.T))).T})
+    if metric in ("cosine", "correlation") and not options:
+        # 1 - <u, v> = |u - v|^2 / 2 for unit vectors, computed pair by pair and zero on the diagonal
+        centred = points - points.mean(axis=1, keepdims=True) if metric == "correlation" else points
+        return _Space(_unit(centred, metric), "sqeuclidean", {}, 0.5)
+    return _Space(points, metric, options)
+
+
+def _unit(points: Floats, metric: str) -> Floats:
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    if (lengths == 0).any():
+        row = int((lengths == 0).argmax())
+        kind = "constant" if metric == "correlation" else "zero"
+        raise InputError(f"point {row} is {kind}, so its {metric} distance is undefined; leave it out.")
+    units: Floats = points / lengths
+    return units
+
+
+def open_points(
+    path: str | os.PathLike[str],
+    metric: str = "euclidean",
+    options: Mapping[str, Any] | None = None,
+    dtype: str = "float32",
+) -> Points:
+    """Open a ``.npy`` file of points.
+
+    Parameters
+    ----------
+    path : path
+        Array of shape (n, d).
+    metric : str
+        Name of a metric of `scipy.spatial.distance.cdist`.
+    options : mapping, optional
+        Parameters of the metric, such as ``p`` for ``"minkowski"``.
+    dtype : {"float32", "float64"}
+        Type of the distances to deliver; they are computed in float64.
+
+    Returns
+    -------
+    Points
+    """
+    place = os.path.abspath(path)
+    values = load_npy(place)
+    _require_points(values, place)
+    chosen = dict(options or {})
+    described = ", ".join(f"{key}={value!r}" for key, value in sorted(chosen.items()))
+    token = f"points {file_identity(place)} {metric}({described}) {dtype}"
+    source = Points(place, int(values.shape[0]), metric, chosen, np.dtype(dtype), token)
+    _try_metric(source)
+    return source
+
+
+def _require_points(values: NDArray[Any], where: str) -> None:
+    if values.dtype.kind != "b":
+        require_numeric(values, where)
+    if values.ndim != 2 or 0 in values.shape:
+        raise InputError(f"{where} has shape {values.shape}, but points are an array of shape (n, d).")
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():
+        raise InputError(
+            f"{where} has NaN or infinite coordinates, first in row {int(finite.argmin())}; fill them in."
+        )
+
+
+def _try_metric(source: Points) -> None:
+    try:
+        _space(source).distances(0, 1, np.empty((1, source.n)))
+    except InputError:
+        raise
+    except (ValueError, TypeError, np.linalg.LinAlgError) as error:
+        raise InputError(
+            f"metric {source.metric!r} cannot be used on {source.path} ({error}); give a metric of "
+            "scipy.spatial.distance.cdist, and parameters it takes."
+        ) from None

@@ -1,0 +1,221 @@
+"""Sources of rows: matrices in files and in memory, and what can be done to their rows on the way."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.types import InputError, Rows, RowSource
+
+GATHER_BYTES = 4_000_000
+"""Scratch for gathering entries that do not lie side by side."""
+
+Numbers = NDArray[Any]
+
+
+class ColumnSource(RowSource, Protocol):
+    """A source that can be read along columns as well."""
+
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+
+
+def points_of_condensed(length: int, where: str) -> int:
+    """Return ``n`` for a condensed matrix of ``n (n - 1) / 2`` entries."""
+    n = (1 + int(np.sqrt(1 + 8 * length))) // 2
+    if n * (n - 1) // 2 != length:
+        raise InputError(
+            f"{where} is 1-D with {length} entries, but SciPy's condensed form of n points has "
+            "n (n - 1) / 2; give a square matrix, or the output of scipy.spatial.distance.pdist."
+        )
+    return n
+
+
+def require_numeric(values: Numbers, where: str) -> Numbers:
+    """Refuse entries that are no real numbers."""
+    if values.dtype.kind not in "fiu":
+        raise InputError(f"{where} holds {values.dtype}, but needs floats or integers; convert it.")
+    return values
+
+
+def matrix_size(values: Numbers, where: str) -> int:
+    """Return ``n`` for a square or condensed matrix."""
+    require_numeric(values, where)
+    if values.ndim == 1:
+        return points_of_condensed(values.size, where)
+    if values.ndim != 2 or values.shape[0] != values.shape[1]:
+        raise InputError(
+            f"{where} has shape {values.shape}, but a dissimilarity matrix is square (n, n) or condensed "
+            "(n (n - 1) / 2,); for points use `psmds distances`."
+        )
+    return int(values.shape[0])
+
+
+def fill_rows(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> None:
+    """Copy rows ``lo`` to ``hi`` of a square or condensed matrix."""
+    if values.ndim == 2:
+        out[: hi - lo] = values[lo:hi]
+    else:
+        _fill_condensed(values, n, lo, hi, out)
+
+
+def _fill_condensed(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> None:
+    """Copy from SciPy's condensed form, in which a row is contiguous right of the diagonal."""
+    for i in range(lo, hi):
+        start = _condensed_start(n, i)
+        out[i - lo, i] = 0
+        out[i - lo, i + 1 :] = values[start + i + 1 : start + n]
+    within = out[: hi - lo, lo:hi]
+    within[np.tril_indices(hi - lo, -1)] = within.T[np.tril_indices(hi - lo, -1)]
+    step = max(1, GATHER_BYTES // (8 * (hi - lo)))
+    for first in range(0, lo, step):
+        above = np.arange(first, min(first + step, lo))
+        places = _condensed_start(n, above)[:, None] + np.arange(lo, hi)
+        out[: hi - lo, above[0] : above[-1] + 1] = values[places].T
+
+
+def _condensed_start(n: int, i: Any) -> Any:
+    """Place of entry ``(i, 0)``, were it stored; ``(i, j)`` is ``j`` further."""
+    return i * n - i * (i + 1) // 2 - i - 1
+
+
+def load_npy(path: str) -> Numbers:
+    """Map a ``.npy`` file into memory; unpickling is never allowed."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; give a .npy file.") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(
+            f"{path} is not a .npy file of numbers ({error}); write it with numpy.save."
+        ) from None
+
+
+def file_identity(path: str) -> str:
+    """Return text that changes when the file does."""
+    status = os.stat(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
+@dataclass(frozen=True)
+class NpyMatrix:
+    """A ``.npy`` file with a square matrix, or SciPy's condensed form of one.
+
+    The file is mapped for each read and let go after it, so that its pages do not count as memory of the
+    process.
+    """
+
+    path: str
+    n: int
+    dtype: np.dtype[Any]
+    token: str
+    band: int
+    """All rows where a row lies scattered over the file: many at once then share its pages."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        fill_rows(load_npy(self.path), self.n, lo, hi, out)
+
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+        fill_rows(load_npy(self.path).T, self.n, lo, hi, out)
+
+
+def open_npy(path: str | os.PathLike[str], dtype: str = "float32") -> NpyMatrix:
+    """Open a ``.npy`` file as a matrix: 2-D is square, 1-D is condensed."""
+    place = os.path.abspath(path)
+    values = load_npy(place)
+    n = matrix_size(values, place)
+    rows_lie_together = values.ndim == 2 and values.flags.c_contiguous
+    token = f"npy {file_identity(place)} {dtype}"
+    return NpyMatrix(place, n, np.dtype(dtype), token, 1 if rows_lie_together else n)
+
+
+class ArrayRows:
+    """Rows of a NumPy array in this process, square or condensed."""
+
+    band = 1
+
+    def __init__(self, values: Numbers, dtype: str = "float32") -> None:
+        self.values = values
+        self.n = matrix_size(values, "the array")
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.token = f"array {uuid.uuid4().hex} {dtype}"
+
+    @property
+    def resident(self) -> Rows | None:
+        """The array itself, when its rows can be used as they lie."""
+        values = self.values
+        usable = values.ndim == 2 and values.dtype == self.dtype and values.flags.c_contiguous
+        return values if usable else None
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        fill_rows(self.values, self.n, lo, hi, out)
+
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+        fill_rows(self.values.T, self.n, lo, hi, out)
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """Rows of a source, changed on the way."""
+
+    source: RowSource
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.source.n
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows."""
+        return self.source.dtype
+
+    @property
+    def band(self) -> int:
+        """Rows that are best read together."""
+        return self.source.band
+
+    @property
+    def token(self) -> str:
+        """Identity of the content."""
+        return f"{type(self).__name__} {self.source.token}"
+
+
+@dataclass(frozen=True)
+class Symmetrized(_Changed):
+    """The mean of both orders of every pair; a map fits it best where it fits both orders best."""
+
+    source: ColumnSource
+
+    @property
+    def band(self) -> int:
+        """All rows: the more columns are read at once, the fewer passes over the storage."""
+        return self.n
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        rows = out[: hi - lo]
+        mirrored = np.empty_like(rows)
+        self.source.read(lo, hi, rows)
+        self.source.read_columns(lo, hi, mirrored)
+        rows += mirrored
+        rows *= 0.5
+
+
+@dataclass(frozen=True)
+class ZeroDiagonal(_Changed):
+    """Rows with the diagonal set to zero."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        self.source.read(lo, hi, out)
+        out[np.arange(hi - lo), np.arange(lo, hi)] = 0

@@ -1,0 +1,148 @@
+"""What users hand over becomes a row source: arrays, data frames, Zarr paths and arrays, Dask arrays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from psmds_dist.executor import AnyExecutor, write_dask_array
+from psmds_dist.ingest import ArrayRows, Symmetrized
+from psmds_dist.partition import Layout
+from psmds_dist.types import InputError, Rows, RowSource
+
+
+def labels_of(matrix: object) -> list[str] | None:
+    """Row names of a data frame, or None for anything without."""
+    index, columns = getattr(matrix, "index", None), getattr(matrix, "columns", None)
+    if index is None or columns is None:
+        return None
+    names = [str(name) for name in index]
+    if names != [str(name) for name in columns] and len(names) == len(columns):
+        raise InputError(
+            "the data frame's index and columns name the points in different orders: reindex it so that row and "
+            "column k are the same point."
+        )
+    return names
+
+
+def size_of(matrix: Any) -> int:
+    """Number of points of a matrix that has a shape.
+
+    Raises
+    ------
+    InputError
+        When it is not square.
+    """
+    shape = tuple(int(length) for length in matrix.shape)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        hint = "; for a table of features compute distances first ('psmds distances')" if len(shape) == 2 else ""
+        raise InputError(f"X must be a square matrix of dissimilarities, not of shape {shape}{hint}.")
+    return shape[0]
+
+
+@contextmanager
+def row_source(
+    matrix: Any,
+    executor: AnyExecutor,
+    *,
+    dtype: str = "float32",
+    symmetrize: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+) -> Iterator[RowSource]:
+    """Rows of whatever ``matrix`` is, readable by everyone who works for ``executor``.
+
+    Zarr stores are used in place. Matrices in memory are used as they are in this process, and written to a
+    temporary store where other processes must read them; Dask arrays go to a temporary store too.
+
+    Parameters
+    ----------
+    matrix : ndarray, data frame, zarr.Array, dask.array.Array, str or path
+        The dissimilarities.
+    executor : Executor
+        Who will read them.
+    dtype : {"float32", "float64"}
+        Type of the rows.
+    symmetrize : bool
+        Take the mean of both orders of every pair.
+    scratch : path, optional
+        Directory for temporary stores, shared by all machines that work.
+
+    Raises
+    ------
+    InputError
+        When the input cannot be read as a square matrix of numbers.
+    """
+    if isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix):
+        yield _stored(matrix, executor, dtype, symmetrize)
+    elif _is_from("dask", matrix):
+        with _scratch_store(scratch, executor) as path:
+            yield _from_dask(matrix, path, dtype, symmetrize)
+    else:
+        array = ArrayRows(np.asarray(matrix), dtype=dtype)
+        source: RowSource = Symmetrized(array) if symmetrize else array
+        if executor.in_process:
+            yield source
+        else:
+            with _scratch_store(scratch, executor) as path:
+                yield _copied(source, path)
+
+
+def _is_from(package: str, value: object) -> bool:
+    return type(value).__module__.split(".")[0] == package
+
+
+def _stored(matrix: Any, executor: AnyExecutor, dtype: str, symmetrize: bool) -> RowSource:
+    from psmds_dist.store import open_rows
+
+    rows = open_rows(matrix, dtype=dtype)
+    if rows.path is not None:
+        executor.require(str(rows.path))
+    if symmetrize:
+        raise InputError(
+            "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' once and "
+            "embed the store it writes."
+        )
+    return rows
+
+
+def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool) -> RowSource:
+    """Compute a Dask array into a store, each of its new chunks exactly one chunk of the store."""
+    from psmds_dist.store import create
+
+    n = size_of(array)
+    if symmetrize:
+        array = (array + array.T) / 2
+    target = create(path, n, dtype)
+    write_dask_array(array.astype(dtype), target.write, Layout(n).rows)
+    return target
+
+
+def _copied(source: RowSource, path: Path) -> RowSource:
+    """Write a source in memory to a store; the check reads it there."""
+    from psmds_dist.store import create
+
+    layout = Layout(source.n)
+    target = create(path, source.n, source.dtype.name)
+    buffer: Rows = np.empty((layout.rows, source.n), source.dtype)
+    for block in range(layout.count):
+        lo, hi = layout.bounds(block)
+        source.read(lo, hi, buffer)
+        target.write(block, buffer[: hi - lo])
+    return target
+
+
+@contextmanager
+def _scratch_store(scratch: str | os.PathLike[str] | None, executor: AnyExecutor) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="psmds-", dir=scratch))
+    try:
+        executor.require(str(folder), "pass scratch= a directory that all machines share")
+        yield folder / "matrix.zarr"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

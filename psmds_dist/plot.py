@@ -1,0 +1,78 @@
+"""Pictures: a map, and how its error fell."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.types import Floats, InputError
+
+
+def save_map(
+    path: str | os.PathLike[str],
+    embedding: Floats,
+    *,
+    colour: NDArray[Any] | None = None,
+    colour_label: str = "",
+    title: str = "",
+    history: NDArray[np.void] | None = None,
+) -> None:
+    """Draw the first two dimensions of a map and save the picture; the ending of ``path`` tells the format.
+
+    Parameters
+    ----------
+    path : path
+        Where.
+    embedding : (n, L) ndarray
+        Coordinates, at least one dimension.
+    colour : (n,) ndarray, optional
+        Value of each point; whole numbers of at most ten kinds are drawn as classes.
+    colour_label, title : str
+        Words.
+    history : structured ndarray, optional
+        Draws the error of each epoch beside the map.
+
+    Raises
+    ------
+    InputError
+        When the format is unknown or the place cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.5 if history is not None else 7.5, 6), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 2 if history is not None else 1, squeeze=False)[0]
+    _draw_map(figure, axes[0], embedding, colour, colour_label)
+    axes[0].set_title(title)
+    if history is not None:
+        _draw_history(axes[1], history)
+    try:
+        canvas.print_figure(os.fspath(path), dpi=120)
+    except (ValueError, OSError) as error:
+        raise InputError(f"cannot save a picture to {os.fspath(path)!r}: {error}.") from None
+
+
+def _draw_map(figure: Any, axes: Any, embedding: Floats, colour: NDArray[Any] | None, label: str) -> None:
+    x = embedding[:, 0]
+    y = embedding[:, 1] if embedding.shape[1] > 1 else np.zeros_like(x)
+    size = float(np.clip(20000 / len(x), 1.5, 30))
+    classes = colour is not None and colour.dtype.kind in "iu" and len(np.unique(colour)) <= 10
+    points = axes.scatter(x, y, c=colour, s=size, linewidths=0, cmap="tab10" if classes else "viridis")
+    if colour is not None:
+        bar = figure.colorbar(points, ax=axes, label=label, shrink=0.8)
+        if classes:
+            bar.set_ticks(np.unique(colour))
+    axes.set_aspect("equal")
+
+
+def _draw_history(axes: Any, history: NDArray[np.void]) -> None:
+    axes.semilogy(history["epoch"], history["mse"], label="mean squared error")
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("mean squared error")
+    radius = axes.twinx()
+    radius.semilogy(history["epoch"], history["radius"], color="tab:grey", linestyle=":")
+    radius.set_ylabel("radius (dotted)")

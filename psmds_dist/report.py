@@ -1,0 +1,101 @@
+"""What a run shows on a terminal: a line that moves, and a table at the end."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from psmds_dist.events import EpochEvent, OnEpoch
+from psmds_dist.quality import Stress
+
+
+@dataclass
+class TimeLeft:
+    """Guesses the time to the end from the pace at which the radius has been halving.
+
+    Epochs at the large radii make the map and are many; the rest halve nearly every time. So the guess takes the
+    epochs a halving has needed lately, not since the start, and never fewer than one.
+    """
+
+    _radius: float = math.inf
+    _needed: float = 2.0
+    _since: int = 0
+
+    def update(self, event: EpochEvent) -> float:
+        """Seconds left after ``event``."""
+        self._since += 1
+        if event.radius < self._radius:
+            self._needed = max(1.0, (self._needed + self._since) / 2) if math.isfinite(self._radius) else 2.0
+            self._radius, self._since = event.radius, 0
+        halvings = max(1.0, math.ceil(math.log2(max(event.radius / event.end_radius, 1.0))))
+        epochs = max(halvings, halvings * self._needed - min(self._since, self._needed - 1))
+        return epochs * event.seconds / event.epoch
+
+
+def describe_seconds(seconds: float) -> str:
+    """A duration as a person says it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[OnEpoch]:
+    """A line that shows epoch, radius, error and time left; nothing when standard error is not a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda event: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    left = TimeLeft()
+    with Live(console=Console(stderr=True), transient=True, refresh_per_second=8) as live:
+
+        def show(event: EpochEvent) -> None:
+            live.update(
+                f"epoch {event.epoch}   radius {event.radius:.3g} (ends at {event.end_radius:.3g})   "
+                f"rms error {math.sqrt(event.mse):.5g}   {event.moved:.0%} moved   "
+                f"{describe_seconds(event.seconds)}, about {describe_seconds(left.update(event))} left"
+            )
+
+        yield show
+
+
+@contextmanager
+def counter(what: str, quiet: bool) -> Iterator[object]:
+    """A bar for a pass over blocks; yields ``show(done, total)``, silent when standard error is not a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def stress_lines(stress: Stress) -> str:
+    """The figures of a map, one a line."""
+    return "\n".join(
+        (
+            f"normalised stress  {stress.normalized_stress:.6f}   sqrt(sum (t-d)^2 / sum t^2)",
+            f"Stress-1           {stress.stress1:.6f}   sqrt(sum (t-d)^2 / sum d^2)",
+            f"mean squared error {stress.mse:.6g}",
+            f"raw stress         {stress.raw_stress:.6g}",
+        )
+    )
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Columns, aligned; the first to the left, the others to the right."""
+    widths = [max(len(line[k]) for line in [head, *rows]) for k in range(len(head))]
+    lines = [
+        "  ".join(cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(line, widths, strict=True)))
+        for line in [head, *rows]
+    ]
+    return "\n".join(line.rstrip() for line in lines)

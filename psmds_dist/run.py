@@ -1,0 +1,195 @@
+"""A whole run: plan, check, solve. What the estimator and the command line share."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from psmds_dist.block import Held
+from psmds_dist.check import check_source
+from psmds_dist.config import SolverConfig
+from psmds_dist.epoch import Field
+from psmds_dist.events import OnEpoch
+from psmds_dist.executor import AnyExecutor
+from psmds_dist.partition import Layout, RowMemory, format_bytes, parse_bytes, row_budget
+from psmds_dist.quality import Stress
+from psmds_dist.solve import Solution, solve
+from psmds_dist.types import BudgetError, Floats, InputCheck, InputError, RowSource
+
+PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will take, known before it starts.
+
+    Attributes
+    ----------
+    limit : int
+        Bytes a worker may take.
+    budget : int
+        Of these, bytes for rows.
+    memory : RowMemory
+        How a worker spends them.
+    workers : int
+        Processes that share the rows.
+    layout : Layout
+        Blocks of the matrix.
+    read_cost : float
+        How often an epoch reads a stored byte that is not cached.
+    """
+
+    limit: int
+    budget: int
+    memory: RowMemory
+    workers: int
+    layout: Layout
+    read_cost: float
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the matrix that the workers together keep in memory."""
+        return min(1.0, self.memory.cached_blocks * self.workers / self.layout.count)
+
+    def describe(self) -> str:
+        """Say in one line how the matrix will be read."""
+        matrix = format_bytes(self.layout.count * self.memory.block_bytes)
+        kept = "kept in memory" if self.cached_share == 1 else f"{self.cached_share:.0%} kept in memory, rest streamed"
+        again = ""
+        if self.read_cost > 1.05 and self.cached_share < 1:
+            again = f"; its chunks suit row blocks badly, an epoch reads it {self.read_cost:.1f} times: ingest it once"
+        budget = format_bytes(self.limit)
+        who = "1 process" if self.workers == 1 else f"{self.workers} workers"
+        return f"{self.layout.n:,} points, rows {matrix}, {who} with {budget} each: {kept}{again}"
+
+
+def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: Any = None) -> Plan:
+    """Decide how memory is spent, or refuse.
+
+    Raises
+    ------
+    BudgetError
+        When the budget is too small for this matrix.
+    InputError
+        When ``n_components`` is not below the number of points.
+    """
+    if config.n_components >= source.n:
+        raise InputError(
+            f"n_components must be below the number of points, {source.n}, not {config.n_components}: any "
+            "dissimilarities fit exactly in fewer dimensions than points."
+        )
+    limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
+    budget = row_budget(limit, source.n, config.n_components)
+    if budget <= 0:
+        raise BudgetError(
+            f"memory_limit is {format_bytes(limit)} a worker, but the coordinates of {source.n:,} points alone need "
+            f"{format_bytes(limit - budget)}; raise memory_limit."
+        )
+    layout = Layout(source.n)
+    memory = RowMemory.plan(layout, source.dtype.itemsize, source.band, budget)
+    cost = 2.0 if memory.run_blocks > 1 else float(getattr(source, "read_cost", 1.0))
+    return Plan(limit, budget, memory, executor.n_workers, layout, cost)
+
+
+def checked(source: RowSource, executor: AnyExecutor, ids: list[str] | None) -> InputCheck:
+    """Result of the input check: the one kept with a store when it still holds, else a pass over the rows."""
+    from psmds_dist.store import ZarrRows, load_check, save_check
+
+    kept = load_check(source) if isinstance(source, ZarrRows) else None
+    if kept is not None:
+        return kept
+    check = check_source(source, executor, ids=ids)
+    if isinstance(source, ZarrRows):
+        save_check(source, check)
+    return check
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A run's outcome with all that is needed to trust and repeat it."""
+
+    solution: Solution
+    check: InputCheck
+    plan: Plan
+    config: SolverConfig
+    ids: list[str] | None
+    peak_memory: dict[str, int]
+    versions: dict[str, str]
+
+
+def embed(
+    source: RowSource,
+    config: SolverConfig,
+    executor: AnyExecutor,
+    *,
+    memory_limit: Any = None,
+    ids: list[str] | None = None,
+    start: Floats | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_plan: Callable[[Plan], object] | None = None,
+) -> Embedding:
+    """Plan, check and solve; the rows are let go at the end whatever happens.
+
+    Raises
+    ------
+    InputError, BudgetError, WorkerError
+        In a sentence each.
+    """
+    plan = plan_run(source, config, executor, memory_limit)
+    if on_plan is not None:
+        on_plan(plan)
+    if start is not None:
+        start = _usable_start(start, source.n, config.n_components)
+    try:
+        check = checked(source, executor, ids)
+        solution = solve(
+            source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
+        )
+        return Embedding(solution, check, plan, config, ids, executor.peak_memory(), versions())
+    finally:
+        executor.close()
+
+
+def measure(
+    source: RowSource, embedding: Floats, executor: AnyExecutor, memory_limit: Any = None
+) -> Stress:
+    """Stress of any map of a matrix, in one pass.
+
+    Parameters
+    ----------
+    source : RowSource
+        The dissimilarities.
+    embedding : (n, L) array_like
+        Coordinates.
+    executor : Executor
+        Who reads the rows.
+    memory_limit : int or str, optional
+        Bytes a worker may take.
+    """
+    x = _usable_start(embedding, source.n, np.shape(embedding)[1], "embedding")
+    plan = plan_run(source, SolverConfig(n_components=x.shape[1]), executor, memory_limit)
+    try:
+        field = Field(Held(source, plan.budget), executor)
+        return Stress.from_row_sums(field.measure(np.ascontiguousarray(x.T)))
+    finally:
+        executor.close()
+
+
+def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") -> Floats:
+    given = np.asarray(start, dtype=np.float64)
+    if given.shape != (n, n_components) or not np.isfinite(given).all():
+        raise InputError(
+            f"{name} must be finite coordinates of shape ({n}, {n_components}), not of shape {given.shape}"
+            + ("." if given.shape != (n, n_components) else " with NaN or infinite values.")
+        )
+    return given
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed a result."""
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}

@@ -1,0 +1,42 @@
+"""What a store or a result says of itself, for people."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from psmds_dist.partition import Layout, format_bytes
+from psmds_dist.store.reading import open_rows
+from psmds_dist.store.results import KIND, read_result
+from psmds_dist.store.writing import header_at, load_check
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Facts of a store of ours, a foreign square Zarr array, or a result.
+
+    Raises
+    ------
+    InputError
+        When it is none of these, or an unfinished store.
+    """
+    header = header_at(Path(os.path.abspath(path)))
+    if header.get("kind") == KIND:
+        arrays, attributes, ids = read_result(path)
+        shapes = {name: list(values.shape) for name, values in arrays.items()}
+        return {"kind": KIND, **attributes, "ids": ids is not None, "arrays": shapes}
+    rows = open_rows(path)
+    check = load_check(rows)
+    layout = Layout(rows.n)
+    return {
+        "kind": "dissimilarities" if header else "foreign Zarr array",
+        "points": rows.n,
+        "stored as": f"{rows.array.dtype}, chunks of {rows.array.chunks[0]:,} x {rows.array.chunks[1]:,}",
+        "size": format_bytes(rows.nbytes),
+        "blocks": f"{layout.count:,} of {layout.rows:,} rows",
+        "direct reads": "yes" if rows.direct else "no, through zarr",
+        "reads a pass": f"{rows.read_cost:.1f}",
+        "ids": rows.ids is not None,
+        **{key: value for key, value in header.items() if key in ("metric", "source", "versions")},
+        "checked": "no" if check is None else check.as_dict(),
+    }

@@ -1,0 +1,74 @@
+"""Directories that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def built_beside(path: Path) -> Iterator[Path]:
+    """Yield a new directory beside ``path`` that takes its place, synced, when the block ends well.
+
+    What was at ``path`` is moved aside first and removed last.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = _sibling(path, "new")
+    try:
+        yield fresh
+        _sync_tree(fresh)
+        with moved_aside(path):
+            os.rename(fresh, path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextmanager
+def moved_aside(path: Path) -> Iterator[None]:
+    """Remove what is at ``path`` when the block ends well, and put it back otherwise."""
+    if not path.exists():
+        yield
+        return
+    old = _sibling(path, "old")
+    os.rename(path, old)
+    try:
+        yield
+    except BaseException:
+        os.rename(old, path)
+        raise
+    shutil.rmtree(old)
+
+
+def remove(path: Path) -> None:
+    """Remove a directory in such a way that half of it is never found under its name."""
+    with moved_aside(path):
+        pass
+
+
+def is_free(path: Path) -> bool:
+    """Whether a directory can be put at ``path`` without harm: there is nothing, or an empty directory."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
+def _sibling(path: Path, role: str) -> Path:
+    return path.with_name(f".{path.name}.{role}-{uuid.uuid4().hex[:12]}")
+
+
+def _sync_tree(root: Path) -> None:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            _sync(Path(directory, name))
+        _sync(Path(directory))
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

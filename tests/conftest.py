@@ -1,0 +1,30 @@
+"""Shared settings and data of the tests."""
+
+import os
+
+os.environ.setdefault("NUMBA_NUM_THREADS", "2")  # before Numba is imported: tests compare 1 thread and 2
+
+import hypothesis
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist, squareform
+from sklearn.datasets import load_digits
+
+# The examples of a profile are the same in every run: a failure in CI is a failure here.
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max_examples=8)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def digit_distances(order: str) -> np.ndarray:
+    """Distances between 1,200 handwritten digits, in the order of their classes or shuffled."""
+    digits = load_digits()
+    chosen = np.random.default_rng(0).permutation(len(digits.target))[:1200]
+    if order == "sorted":
+        chosen = chosen[np.argsort(digits.target[chosen], kind="stable")]
+    return squareform(pdist(digits.data[chosen])).astype(np.float32)
+
+
+@pytest.fixture(params=["sorted", "shuffled"])
+def digits(request: pytest.FixtureRequest) -> np.ndarray:
+    return digit_distances(request.param)

@@ -1,0 +1,369 @@
+import os
+import pickle
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import get_num_threads, set_num_threads
+from scipy.spatial.distance import pdist, squareform
+
+from psmds_dist.check import SYMMETRY_TOL, check_source
+from psmds_dist.ingest import ArrayRows
+from psmds_dist.kernels.scan import scan_rows
+from psmds_dist.partition import Layout
+from psmds_dist.scan import ScanBlocks, Scanner, panel_blocks, runs, sketch_weights
+from psmds_dist.store import create, open_rows
+from psmds_dist.types import InputCheck, InputError
+
+
+class Serial:
+    """Runs groups in a scrambled order, as a cluster may."""
+
+    n_workers = 2
+
+    def __init__(self, group=None, seed=0):
+        self._group = group
+        self._random = np.random.default_rng(seed)
+
+    def run(self, work, blocks, *, group=None):
+        size = self._group or group or len(blocks)
+        groups = [blocks[k : k + size] for k in range(0, len(blocks), size)]
+        for k in self._random.permutation(len(groups)):
+            yield groups[k], work(groups[k])
+
+    def close(self):
+        pass
+
+
+@cache
+def condensed(n, seed):
+    return pdist(np.random.default_rng(seed).normal(size=(n, 4)))
+
+
+def distances(n, dtype="float32", seed=0, offset=0.0):
+    return squareform(condensed(n, seed) + offset).astype(dtype)
+
+
+def check(matrix, dtype=None, **options):
+    return check_source(ArrayRows(matrix, dtype or matrix.dtype.name), Serial(), **options)
+
+
+def off_diagonal_rms(matrix):
+    values = matrix[~np.eye(len(matrix), dtype=bool)].astype("float64")
+    return np.sqrt(np.mean(values**2))
+
+
+# --- the kernel ---
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 2500), st.sampled_from(["float32", "float64"]), st.integers(0, 99))
+def test_scan_agrees_with_numpy(m, n, dtype, seed):
+    m = min(m, n)
+    random = np.random.default_rng(seed)
+    start = int(random.integers(0, n - m + 1))
+    rows = random.normal(size=(m, n)).astype(dtype)
+    weights = sketch_weights(n)
+    columns = random.normal(size=(2, n))
+    expected = columns + weights[:, start : start + m] @ rows
+    squares, sketch, low, high = scan_rows(rows, start, weights, columns)
+    np.testing.assert_allclose(squares, (rows.astype("float64") ** 2).sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(sketch, rows @ weights.T, atol=1e-10 * n)
+    np.testing.assert_allclose(columns, expected, atol=1e-12)
+    assert (low, high) == (rows.min(), rows.max())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 1023, 1024, 1499])
+def test_scan_shows_what_is_not_finite(bad, place):
+    rows = np.ones((3, 1500), "float32")
+    rows[1, place] = bad
+    squares, *_ = scan_rows(rows, 0, sketch_weights(1500), np.zeros((2, 1500)))
+    np.testing.assert_array_equal(np.isfinite(squares), [True, False, True])
+
+
+def test_scan_takes_read_only_rows_and_any_threads():
+    rows = np.random.default_rng(0).random((5, 3000), dtype="float32")
+    rows.flags.writeable = False
+    before, found = get_num_threads(), []
+    for threads in (1, before):
+        set_num_threads(threads)
+        columns = np.zeros((2, 3000))
+        squares, sketch, *_ = scan_rows(rows, 7, sketch_weights(3000), columns)
+        found.append((squares.tobytes(), sketch.tobytes(), columns.tobytes()))
+    assert found[0] == found[-1]
+
+
+# --- the passes ---
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(1, 7))
+def test_runs_are_consecutive_and_complete(blocks, most):
+    found = list(runs(blocks, most))
+    assert [block for run in found for block in run] == sorted(blocks)
+    assert all(1 <= len(run) <= most for run in found)
+
+
+def test_work_is_picklable():
+    matrix = distances(70)
+    work = pickle.loads(pickle.dumps(ScanBlocks(ArrayRows(matrix))))
+    group = pickle.loads(pickle.dumps(work([3, 1])))
+    assert [scan.block for scan in group.blocks] == [1, 3]
+
+
+def test_panels_hold_what_is_stored_together():
+    source = ArrayRows(distances(320))
+    assert Layout(320).rows == 10
+    assert panel_blocks(source) == 1
+    source.band = 45
+    assert panel_blocks(source) == 5
+    assert panel_blocks(source, limit=2 * 10 * 320 * 4) == 2
+    assert panel_blocks(source, limit=1) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_check_tells_scale_and_identity(dtype):
+    matrix = distances(200, dtype)
+    found = check(matrix)
+    assert found.n == 200
+    assert found.dtype == dtype
+    assert found.highest == matrix.max()
+    assert found.rms == pytest.approx(off_diagonal_rms(matrix), rel=1e-12)
+    assert found.symmetry_tol == SYMMETRY_TOL
+    assert found.asymmetry is None
+    assert InputCheck.from_dict(found.as_dict()) == found
+    other = matrix.copy()
+    other[3, 5] = other[5, 3] = np.nextafter(other[3, 5], other.dtype.type(9))
+    assert check(other).digest != found.digest
+
+
+def test_check_is_the_same_whatever_the_grouping():
+    source = ArrayRows(distances(300))
+    found = {check_source(source, Serial(group, seed)) for group in (None, 1, 3, 7) for seed in (0, 1)}
+    assert len(found) == 1
+
+
+def test_check_is_the_same_for_tall_bands():
+    source = ArrayRows(distances(300))
+    plain = check_source(source, Serial())
+    source.band = 100
+    assert check_source(source, Serial()) == plain
+
+
+def test_progress_ends_complete():
+    seen = []
+    check(distances(100), on_progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (Layout(100).count,) * 2
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+# --- faults ---
+
+
+def with_entries(*entries, n=90, symmetric=True):
+    matrix = distances(n, "float64")
+    for i, j, value in entries:
+        matrix[i, j] = value
+        if symmetric:
+            matrix[j, i] = value
+    return matrix
+
+
+FAULTS = {
+    "NaN": (
+        with_entries((20, 7, np.nan), (40, 41, np.nan)),
+        r"4 NaN entries, the first in row 7 \(id 'p7'\), column 20 \(id 'p20'\); missing pairs",
+    ),
+    "one NaN": (with_entries((20, 7, np.nan), symmetric=False), r"has 1 NaN entry, the first in row 20"),
+    "infinite": (
+        with_entries((5, 6, np.inf)),
+        r"2 infinite entries, the first in row 5 \(id 'p5'\), column 6",
+    ),
+    "minus infinite": (with_entries((5, 6, -np.inf)), r"2 infinite entries"),
+    "NaN before infinite": (with_entries((1, 2, np.inf), (3, 4, np.nan)), r"2 NaN entries"),
+    "negative": (
+        with_entries((60, 50, -0.25)),
+        r"2 negative entries, the first in row 50 \(id 'p50'\), column 60 \(id 'p60'\) \(-0.25\)",
+    ),
+    "diagonal": (
+        with_entries((4, 4, 0.5), (9, 9, 0.75)),
+        r"diagonal is not zero in 2 of 90 rows, the largest 0.75 in row 9 \(id 'p9'\); use zero",
+    ),
+    "tiny diagonal": (with_entries((4, 4, 1e-9)), r"not zero in 1 of 90 rows"),
+    "negative diagonal": (with_entries((4, 4, -1.0)), r"1 negative entry, the first in row 4"),
+    "overflow": (with_entries((4, 5, 1e200)), r"squares of the dissimilarities overflow"),
+    "exponential similarities": (
+        np.exp(-distances(90, "float64")),
+        r"looks like similarities: its largest values",
+    ),
+    "correlations": (
+        np.corrcoef(np.random.default_rng(0).normal(size=(90, 5))),
+        r"looks like similarities",
+    ),
+    "linear kernel": (
+        (lambda x: x @ x.T)(np.random.default_rng(0).normal(size=(90, 5))),
+        r"looks like similarities",
+    ),
+    "ones": (np.ones((90, 90)), r"looks like similarities"),
+    "zeros": (np.zeros((90, 90)), r"all 90 x 90 dissimilarities are zero"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_faults_are_told(kind, dtype):
+    matrix, sentence = FAULTS[kind]
+    if kind == "overflow" and dtype == "float32":
+        pytest.skip("float32 cannot hold it")
+    with pytest.raises(InputError, match=sentence) as error:
+        check(matrix.astype(dtype), ids=[f"p{k}" for k in range(90)])
+    assert str(error.value).count("\n") == 0
+
+
+def test_faults_are_told_without_ids():
+    with pytest.raises(InputError, match=r"the first in row 7, column 20;"):
+        check(with_entries((20, 7, np.nan)))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_too_few_points(n):
+    with pytest.raises(InputError, match=f"has {n} points?, but a map needs at least 3"):
+        check(np.zeros((n, n)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 3), (4,)])
+def test_not_a_matrix(shape):
+    with pytest.raises(InputError):
+        check(np.zeros(shape))
+
+
+@pytest.mark.parametrize("n", [3, 4, 31, 33])
+def test_small_matrices_pass(n):
+    assert check(distances(n)).n == n
+
+
+# --- symmetry ---
+
+
+def one_bad_pair(n, share, seed, offset=0.0):
+    """Matrix in which one entry differs from its mirror image by a share of the root mean square."""
+    matrix = distances(n, "float64", seed, offset)
+    i, j = np.random.default_rng(seed).choice(n, 2, replace=False)
+    matrix[i, j] += share * off_diagonal_rms(matrix)
+    return matrix, {int(i), int(j)}
+
+
+@pytest.mark.parametrize("n", [200, 1500])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_bad_pair_is_found_above_the_tolerance_only(n, offset, seed, dtype):
+    above, pair = one_bad_pair(n, 1.05 * SYMMETRY_TOL, seed, offset)
+    i, j = sorted(pair)
+    with pytest.raises(
+        InputError, match=rf"worst pair found is ({i} and {j}|{j} and {i}), with .*symmetrize=True"
+    ):
+        check(above.astype(dtype))
+    below, _ = one_bad_pair(n, 0.95 * SYMMETRY_TOL, seed, offset)
+    found = check(below.astype(dtype)).asymmetry
+    assert found is None or found == pytest.approx(0.95 * SYMMETRY_TOL, rel=0.02)
+
+
+def test_worst_pair_is_named_with_ids_and_values():
+    matrix = distances(200, "float64")
+    matrix[17, 3], matrix[3, 17], matrix[50, 51] = 2.5, 1.25, matrix[50, 51] + 0.1
+    with pytest.raises(
+        InputError,
+        match=r"(17 \(id 'p17'\) and 3 \(id 'p3'\), with 2.5 in row 17 and 1.25 in row 3)|"
+        r"(3 \(id 'p3'\) and 17 \(id 'p17'\), with 1.25 in row 3 and 2.5 in row 17)",
+    ):
+        check(matrix, ids=[f"p{k}" for k in range(200)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bad_row_and_a_random_matrix_are_found(seed):
+    matrix = distances(900, seed=seed)
+    matrix[33] += 0.01
+    matrix[33, 33] = 0
+    with pytest.raises(InputError, match=r"not symmetric: the worst pair found is .*\b33\b"):
+        check(matrix)
+    matrix = np.random.default_rng(seed).random((900, 900))
+    np.fill_diagonal(matrix, 0)
+    worst = np.abs(matrix - matrix.T).max() / off_diagonal_rms(matrix)
+    with pytest.raises(InputError, match=f"which differ by {worst:.2g} of"):
+        check(matrix)
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0])
+def test_equal_faults_in_one_row_do_not_hide(size):
+    for seed in range(20):
+        matrix = distances(100, "float64", seed)
+        columns = np.random.default_rng(seed).choice(np.arange(1, 100), 2, replace=False)
+        matrix[0, columns] += size
+        with pytest.raises(InputError, match="not symmetric"):
+            check(matrix)
+
+
+def test_float32_rounding_passes():
+    from sklearn.metrics.pairwise import euclidean_distances
+
+    points = np.random.default_rng(0).normal(size=(1200, 30)).astype("float32")
+    assert check(euclidean_distances(points)).asymmetry is None
+    noise = np.random.default_rng(1).normal(size=(1200, 1200))
+    noisy = distances(1200, "float64") * (1 + 2e-6 * noise)  # many times worse than rounding
+    assert check(noisy).asymmetry is None or check(noisy).asymmetry < SYMMETRY_TOL
+
+
+def test_false_suspicion_is_settled_by_a_second_look():
+    matrix = distances(1500, "float64")
+    noise = (
+        np.random.default_rng(0).uniform(-1, 1, matrix.shape) * 0.3 * SYMMETRY_TOL * off_diagonal_rms(matrix)
+    )
+    np.fill_diagonal(noise, 0)
+    found = check(np.abs(matrix + noise)).asymmetry
+    assert found == pytest.approx(0.6 * SYMMETRY_TOL, rel=0.05)
+
+
+def test_tolerance_can_be_set():
+    matrix, _ = one_bad_pair(100, 0.01, 0)
+    with pytest.raises(InputError, match="where 0.001 is tolerated"):
+        check(matrix, symmetry_tol=1e-3)
+    assert check(matrix, symmetry_tol=0.02).asymmetry in (None, pytest.approx(0.01, rel=0.01))
+    assert check(distances(100), symmetry_tol=0.0).asymmetry in (None, 0.0)
+
+
+# --- over files ---
+
+
+def test_check_verifies_the_checksums_of_a_store(tmp_path):
+    matrix = distances(101)
+    target = create(tmp_path / "d.zarr", 101)
+    for block in range(Layout(101).count):
+        target.write(block, matrix[slice(*Layout(101).bounds(block))])
+    target.finish(check(matrix))
+    rows = open_rows(tmp_path / "d.zarr")
+    assert check_source(rows, Serial()) == check(matrix)
+    path = os.path.join(rows.path, "dissimilarities", "c.4.0")
+    with open(path, "r+b") as file:
+        file.seek(50)
+        file.write(b"?")
+    with pytest.raises(InputError, match="does not match its checksum"):
+        check_source(rows, Serial())
+
+
+def test_scanner_marks_faults_where_they_are():
+    rows = np.ones((3, 100), "float32")
+    rows[1, 5], rows[2, 7], rows[2, 8] = -1, -2, np.nan
+    scanner = Scanner(100)
+    scanner.add(3, rows)
+    (scan,) = scanner.result().blocks
+    assert (scan.negative.count, scan.negative.row, scan.negative.column, scan.negative.value) == (
+        2,
+        10,
+        5,
+        -1,
+    )
+    assert (scan.nan.count, scan.nan.row, scan.nan.column) == (1, 11, 8)
+    assert scan.infinite is None

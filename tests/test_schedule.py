@@ -1,0 +1,214 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from scipy.spatial.distance import pdist
+
+from psmds_dist import schedule
+from psmds_dist.config import SolverConfig
+from psmds_dist.partition import Layout
+from psmds_dist.schedule import EpochReport, State, advance
+from psmds_dist.types import InputError, StopReason
+
+SEEDS = st.integers(0, 2**32 - 1)
+X = np.zeros((2, 5))
+
+
+@given(st.integers(3, 20_000), SEEDS, st.integers(0, 10_000))
+def test_halves_take_one_of_each_pair_of_blocks(n, seed, epoch):
+    layout = Layout(n)
+    first, second = schedule.halves(layout, seed, epoch)
+    assert sorted(first + second) == list(range(layout.count))
+    for half in (first, second):
+        pairs = [block // 2 for block in half]
+        assert len(set(pairs)) == len(pairs)
+    assert abs(len(first) - len(second)) <= 1
+
+
+def test_halves_are_a_fair_draw_that_seed_and_epoch_decide():
+    layout = Layout(20_000)
+    draws = {(s, e): schedule.halves(layout, s, e)[0] for s in range(5) for e in range(40)}
+    assert len(set(draws.values())) == len(draws)
+    assert all(schedule.halves(layout, s, e)[0] == half for (s, e), half in draws.items())
+    first = np.zeros(layout.count)
+    for half in draws.values():
+        first[list(half)] += 1
+    # 200 fair coins a block: outside six standard deviations about once in 10^9
+    assert np.abs(first - 100).max() < 6 * math.sqrt(50)
+
+
+def test_streams_of_random_numbers_are_independent_of_each_other():
+    streams = [schedule.START, schedule.ROUNDS, schedule.AXES, schedule.SAMPLE]
+    draws = [schedule.generator(3, stream, epoch).random(4) for stream in streams for epoch in range(3)]
+    assert len({tuple(draw) for draw in draws}) == len(draws)
+    assert_array_equal(schedule.generator(3, 1, 2).random(4), schedule.generator(3, 1, 2).random(4))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 10])
+def test_starting_points_have_the_scale_of_the_data(dims):
+    config = SolverConfig(n_components=dims, seed=5)
+    x = schedule.starting_points(4000, config, 12.5)
+    assert x.shape == (dims, 4000)
+    # the mean of squares over 4,000 points has a relative deviation of about 0.01
+    assert math.sqrt(np.mean(pdist(x.T) ** 2)) == pytest.approx(12.5, rel=0.03)
+    half = np.abs(x).max()
+    assert half == pytest.approx(12.5 * math.sqrt(1.5 / dims), rel=0.01)
+    assert_array_equal(x, schedule.starting_points(4000, config, 12.5))
+    assert not np.array_equal(x, schedule.starting_points(4000, SolverConfig(n_components=dims, seed=6), 12.5))
+
+
+@pytest.mark.parametrize(("dims", "share", "count"), [(10, 0.5, 5), (10, 0.41, 5), (3, 0.1, 1), (2, 0.99, 2), (7, 1, 7)])
+def test_sampled_axes_are_a_share_drawn_for_each_epoch(dims, share, count):
+    config = SolverConfig(n_components=dims, direction_share=share, seed=1)
+    draws = [schedule.sampled_axes(config, epoch) for epoch in range(200)]
+    assert all(len(axes) == len(set(axes)) == count and list(axes) == sorted(axes) for axes in draws)
+    assert {axis for axes in draws for axis in axes} == set(range(dims))
+    assert draws == [schedule.sampled_axes(config, epoch) for epoch in range(200)]
+    if count < dims:
+        assert len(set(draws)) > 1
+        share_of_axis = np.bincount(np.concatenate(draws), minlength=dims) / 200
+        assert np.abs(share_of_axis - count / dims).max() < 6 * math.sqrt(0.25 / 200)
+
+
+def step(error, *, was, radius=1.0, epoch=3, moved=5, **config):
+    settings = {"eps": 0.01, "radius_tol": 0.25, "max_epochs": 100, **config}
+    return advance(State(X, radius, epoch, was), EpochReport(X + 1, error, moved), SolverConfig(**settings), scale=1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "was", "radius"),
+    [
+        (100.0, math.inf, 1.0),  # the first epoch has nothing to compare with
+        (100.0, 102.0, 1.0),  # lower by 2 %
+        (100.0, 101.0, 0.5),  # by eps exactly
+        (100.0, 100.5, 0.5),
+        (100.0, 100.0, 0.5),
+        (100.0, 50.0, 0.5),  # risen, as bad moves may
+    ],
+)
+def test_the_radius_halves_when_an_epoch_gains_too_little(error, was, radius):
+    after, reason = step(error, was=was)
+    assert reason is None
+    assert (after.radius, after.epoch, after.error) == (radius, 4, error)
+    assert_array_equal(after.x, X + 1)
+
+
+def test_a_solve_ends_when_the_next_radius_would_be_at_the_tolerance():
+    after, reason = step(100.0, was=100.0, radius=0.5)
+    assert (after.radius, reason) == (0.5, StopReason.RADIUS)
+    after, reason = step(100.0, was=100.0, radius=0.5, radius_tol=0.2499)
+    assert (after.radius, reason) == (0.25, None)
+    after, reason = step(90.0, was=100.0, radius=0.5)
+    assert (after.radius, reason) == (0.5, None)
+
+
+def test_the_default_tolerance_follows_the_scale_of_the_data():
+    config = SolverConfig()
+    assert schedule.end_radius(config, 50.0) == pytest.approx(0.01)
+    state, report = State(X, 0.019, 9, 4.0), EpochReport(X, 4.0, 5)
+    assert advance(state, report, config, 50.0)[1] is StopReason.RADIUS
+    assert advance(state, report, config, 5.0)[1] is None
+
+
+def test_a_monotone_solve_leaves_its_last_radius_only_when_no_point_moved():
+    after, reason = step(100.0, was=100.0, radius=0.5, moved=1, bad_moves=False)
+    assert (after.radius, reason) == (0.5, None)
+    after, reason = step(100.0, was=100.0, radius=0.5, moved=0, bad_moves=False)
+    assert (after.radius, reason) == (0.5, StopReason.RADIUS)
+    after, reason = step(100.0, was=100.0, radius=1.0, moved=1, bad_moves=False)
+    assert (after.radius, reason) == (0.5, None)
+
+
+def test_a_solve_ends_at_the_last_epoch_and_at_zero_error():
+    assert step(90.0, was=100.0, epoch=98)[1] is None
+    assert step(90.0, was=100.0, epoch=99)[1] is StopReason.EPOCHS
+    assert step(100.0, was=100.0, radius=0.5, epoch=99)[1] is StopReason.RADIUS
+    assert step(0.0, was=100.0)[1] is StopReason.PERFECT
+
+
+@pytest.mark.parametrize("tries", [3, 8])
+@pytest.mark.parametrize("power", range(-12, 13))
+@pytest.mark.parametrize("nudge", [0.75, 1.0, 1.5])
+def test_the_search_finds_the_largest_radius_that_lowers_the_error(power, nudge, tries):
+    first, threshold = 3.0, 3.0 * nudge * 2.0**power
+    asked = []
+
+    def improves(radius):
+        asked.append(radius)
+        return radius <= threshold
+
+    found = schedule.search_radius(first, improves, tries)
+    candidates = [first * 2.0**k for k in range(-tries, tries + 1)]
+    assert found == max([c for c in candidates if c <= threshold], default=candidates[0])
+    assert len(asked) == len(set(asked)) <= tries + 1
+
+
+@pytest.mark.parametrize("bad_moves", [True, False])
+def test_arithmetic_is_float64_wherever_float32_would_not_do(bad_moves):
+    config = SolverConfig(bad_moves=bad_moves, radius_tol=0.01)
+
+    def arithmetic(radius, scale=10.0, dtype=np.float32):
+        return schedule.arithmetic(radius, config, scale, np.dtype(dtype))
+
+    assert arithmetic(1.0) == "float32"
+    assert arithmetic(1.0, dtype=np.float64) == "float64"
+    assert arithmetic(0.0009) == "float64"
+    assert arithmetic(0.0201) == "float32"
+    assert arithmetic(0.02) == ("float32" if bad_moves else "float64")
+    assert arithmetic(1e15, scale=1e15) == "float64"
+    assert arithmetic(1e-15, scale=1e-15) == "float64"
+
+
+def test_the_certificate_of_a_monotone_solve_is_for_all_axes():
+    config = SolverConfig(n_components=10, direction_share=0.3, bad_moves=False, radius_tol=0.1)
+    layout, dtype = Layout(50), np.dtype(np.float32)
+    x = np.zeros((10, 50))
+    assert len(schedule.plan_epoch(State(x, 0.21, 4), config, layout, 1.0, dtype).axes) == 3
+    assert schedule.plan_epoch(State(x, 0.2, 4), config, layout, 1.0, dtype).axes == tuple(range(10))
+
+
+def test_a_plan_is_made_of_its_parts():
+    config, layout, dtype = SolverConfig(seed=3), Layout(500), np.dtype(np.float32)
+    plan = schedule.plan_epoch(State(X, 0.5, 7), config, layout, 1.0, dtype)
+    assert plan.radius == 0.5
+    assert plan.rounds == schedule.halves(layout, 3, 7)
+    assert plan.axes == (0, 1)
+    assert plan.dtype == "float32"
+
+
+@given(st.integers(3, 50_000), SEEDS)
+def test_the_sample_is_a_few_whole_blocks(n, seed):
+    layout = Layout(n)
+    chosen = schedule.sample_blocks(layout, seed)
+    assert list(chosen) == sorted(set(chosen))
+    assert set(chosen) <= set(range(layout.count))
+    assert chosen == schedule.sample_blocks(layout, seed)
+    points = sum(hi - lo for lo, hi in map(layout.bounds, chosen))
+    assert min(n, 512 - layout.rows) <= points <= 512 + layout.rows
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_components": 0},
+        {"n_components": 2.0},
+        {"n_components": True},
+        {"max_epochs": -1},
+        {"seed": -1},
+        {"eps": -1e-9},
+        {"eps": math.nan},
+        {"radius": 0.0},
+        {"radius": math.inf},
+        {"radius_tol": 0},
+        {"direction_share": 0},
+        {"direction_share": 1.01},
+        {"bad_moves": 1},
+    ],
+)
+def test_a_wrong_parameter_is_refused_by_name(wrong):
+    name = {"seed": "random_state"}.get(*wrong, *wrong)
+    with pytest.raises(InputError, match=rf"^{name} "):
+        SolverConfig(**wrong)

@@ -1,0 +1,382 @@
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+from scipy.spatial.distance import pdist, squareform
+
+from psmds_dist.partition import Layout
+from psmds_dist.store import create, load_check, open_rows, read_result, save_check, write_result
+from psmds_dist.types import InputCheck, InputError
+
+N = 101
+
+
+def distances(n=N, dtype="float32", seed=0):
+    points = np.random.default_rng(seed).normal(size=(n, 3))
+    return squareform(pdist(points)).astype(dtype)
+
+
+def a_check(n=N, dtype="float32"):
+    return InputCheck(n, dtype, 5.0, 1.5, 1e-4, None, "abc")
+
+
+def written(path, matrix, ids=None):
+    target = create(path, len(matrix), matrix.dtype.name, ids=ids, source_fingerprint="test")
+    layout = Layout(len(matrix))
+    for block in range(layout.count):
+        lo, hi = layout.bounds(block)
+        target.write(block, matrix[lo:hi])
+    target.finish(a_check(len(matrix), matrix.dtype.name))
+    return open_rows(path)
+
+
+def read_all(rows, step=None):
+    step = step or Layout(rows.n).rows
+    out = np.empty((rows.n, rows.n), rows.dtype)
+    for lo in range(0, rows.n, step):
+        rows.read(lo, min(lo + step, rows.n), out[lo:])
+    return out
+
+
+@pytest.fixture
+def store(tmp_path):
+    return written(tmp_path / "d.zarr", distances())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_store_gives_back_what_was_written(tmp_path, dtype):
+    matrix = distances(dtype=dtype)
+    rows = written(tmp_path / "d.zarr", matrix, ids=[f"s{k}é" for k in range(N)])
+    assert rows.direct
+    assert rows.dtype == dtype
+    assert rows.ids == [f"s{k}é" for k in range(N)]
+    np.testing.assert_array_equal(read_all(rows), matrix)
+    np.testing.assert_array_equal(rows.array[:], matrix)  # zarr itself agrees, checksums and padding included
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 50, N])
+def test_any_row_range_can_be_read(store, step):
+    np.testing.assert_array_equal(read_all(store, step), distances())
+
+
+def test_fast_and_slow_path_are_identical(store):
+    slow = open_rows(store.path)
+    slow.__dict__["direct"] = False
+    assert read_all(slow).tobytes() == read_all(store).tobytes()
+
+
+def test_columns_are_rows_of_the_transpose(tmp_path):
+    matrix = np.random.default_rng(0).random((N, N), dtype="float32")
+    rows = written(tmp_path / "d.zarr", matrix)
+    out = np.empty((20, N), "float32")
+    rows.read_columns(30, 45, out)
+    np.testing.assert_array_equal(out[:15], matrix.T[30:45])
+
+
+def test_float64_can_be_asked_for(store):
+    np.testing.assert_array_equal(read_all(open_rows(store.path, "float64")), distances().astype("float64"))
+    with pytest.raises(InputError, match="dtype must be 'float32' or 'float64'"):
+        open_rows(store.path, "float16")
+
+
+def test_store_describes_itself(store):
+    assert store.header["status"] == "complete"
+    assert store.header["n"] == N
+    assert store.header["symmetric"] is True
+    assert store.array.metadata.dimension_names == ("point", "other")
+    assert np.isnan(store.array.fill_value)
+    assert store.ids is None
+
+
+def test_rows_pickle_small(tmp_path):
+    rows = written(tmp_path / "d.zarr", distances(), ids=[f"name {k}" for k in range(N)])
+    data = pickle.dumps(rows)
+    assert len(data) < 8000
+    again = pickle.loads(data)
+    assert again.token == rows.token
+    np.testing.assert_array_equal(read_all(again), distances())
+
+
+def test_rows_of_a_relative_path_survive_a_change_of_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written("d.zarr", distances())
+    rows = [open_rows("d.zarr"), open_rows(zarr.open_array("d.zarr/dissimilarities", mode="r"))]
+    monkeypatch.chdir("/")
+    for one in rows:
+        np.testing.assert_array_equal(read_all(one), distances())
+
+
+FOREIGN = [
+    (2, (7, 13), "<f4", None),
+    (2, (N, N), ">f8", None),
+    (2, (10, N), "<i2", "auto"),
+    (3, (7, 13), "float64", "auto"),
+    (3, (40, N), "float32", None),
+    (3, (7, N), "float32", "auto"),
+    (3, (N, 1), "float16", None),
+    (3, (33, 50), "uint8", "auto"),
+]
+
+
+@pytest.mark.parametrize(("zarr_format", "chunks", "dtype", "compressors"), FOREIGN)
+@pytest.mark.parametrize("as_array", [False, True])
+def test_foreign_arrays_give_their_rows(tmp_path, zarr_format, chunks, dtype, compressors, as_array):
+    matrix = (10 * distances(dtype="float64")).round().astype(dtype)
+    path = tmp_path / "a.zarr"
+    array = zarr.create_array(
+        path,
+        shape=(N, N),
+        chunks=chunks,
+        dtype=dtype,
+        zarr_format=zarr_format,
+        compressors=compressors,
+        config={"write_empty_chunks": True},
+    )
+    array[:] = matrix
+    rows = open_rows(array if as_array else path)
+    assert rows.dtype == np.float32
+    assert rows.ids is None
+    np.testing.assert_array_equal(read_all(rows), matrix.astype("float32"))
+    np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(rows)), 17), matrix.astype("float32"))
+
+
+def test_sharded_array_in_a_group(tmp_path):
+    group = zarr.create_group(tmp_path / "g.zarr")
+    array = group.create_array("d", shape=(N, N), chunks=(10, 30), shards=(20, 60), dtype="float32")
+    group.create_array("other", data=np.arange(4))
+    array[:] = distances()
+    np.testing.assert_array_equal(read_all(open_rows(tmp_path / "g.zarr")), distances())
+    group.create_array("second", data=distances(5))
+    with pytest.raises(InputError, match="2 square 2-D arrays instead of one"):
+        open_rows(tmp_path / "g.zarr")
+
+
+def test_array_in_memory():
+    array = zarr.create_array(zarr.storage.MemoryStore(), data=distances(), chunks=(20, 20))
+    np.testing.assert_array_equal(read_all(open_rows(array)), distances())
+
+
+def test_band_and_read_cost(tmp_path):
+    def opened(name, chunks, **more):
+        array = zarr.create_array(tmp_path / name, data=distances(), chunks=chunks, **more)
+        return open_rows(array)
+
+    assert Layout(N).rows == 3
+    assert opened("plain", (50, N), compressors=None).band == 1  # parts of a plain chunk are read in place
+    tall = opened("tall", (50, N))
+    assert tall.band == 50
+    assert tall.band_bytes == 50 * N * 4
+    assert tall.read_cost == pytest.approx((17 + 17 + 1 + 1) / 3, abs=0.5)
+    assert opened("short", (3, 20)).band == 1
+    assert opened("short2", (3, 20)).read_cost == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda p: zarr.create_array(p, data=np.zeros((3, 4))),
+            "has shape (3, 4), but a dissimilarity matrix is",
+        ),
+        (lambda p: zarr.create_array(p, data=np.ones((3, 3), bool)), "holds bool"),
+        (lambda p: zarr.create_array(p, data=np.ones((3, 3), complex)), "holds complex128"),
+        (lambda p: zarr.create_group(p), "0 square 2-D arrays"),
+        (lambda p: p.write_text("1,2"), "is not a Zarr store"),
+        (lambda p: p.mkdir(), "is not a Zarr store"),
+        (lambda p: None, "does not exist"),
+        (lambda p: write_result(p, {"x": np.ones(3)}, {}), "holds a result, not dissimilarities"),
+    ],
+)
+def test_what_cannot_be_opened_is_told(tmp_path, make, sentence):
+    make(tmp_path / "a.zarr")
+    with pytest.raises(InputError) as error:
+        open_rows(tmp_path / "a.zarr")
+    assert sentence in str(error.value)
+    assert str(tmp_path / "a.zarr") in str(error.value)
+
+
+def test_missing_chunks_are_refused(tmp_path):
+    array = zarr.create_array(
+        tmp_path / "a", shape=(N, N), chunks=(10, 50), shards=(20, 100), dtype="float32"
+    )
+    array[:80] = distances()[:80]
+    with pytest.raises(InputError, match=r"lacks 4 of its 12 chunks, which would read as 0\.0"):
+        open_rows(tmp_path / "a")
+
+
+# --- damage ---
+
+
+def chunk_path(store, block):
+    return os.path.join(store.path, "dissimilarities", f"c.{block}.0")
+
+
+def flip_a_bit(path):
+    with open(path, "r+b") as file:
+        file.seek(77)
+        byte = file.read(1)[0]
+        file.seek(77)
+        file.write(bytes([byte ^ 4]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda p: os.truncate(p, 100), "has 100 bytes instead of 1216"),
+        (os.unlink, "is missing"),
+        (flip_a_bit, "does not match its checksum"),
+    ],
+)
+@pytest.mark.parametrize("block", [4, 33])  # an inner one, and the padded last one
+def test_damaged_chunks_are_told(store, damage, sentence, block):
+    damage(chunk_path(store, block))
+    with pytest.raises(InputError, match=r"the store is damaged.*c\.\d+\.0 " + sentence):
+        read_all(store.with_checksums())
+
+
+def test_damage_is_told_on_the_slow_path(store):
+    slow = open_rows(store.path, "float64")
+    flip_a_bit(chunk_path(store, 4))
+    with pytest.raises(InputError, match="is damaged or cannot be read in rows 12 to 14"):
+        read_all(slow)
+
+
+# --- writing ---
+
+
+def test_interrupted_store_is_continued(tmp_path):
+    path, matrix, layout = tmp_path / "d.zarr", distances(), Layout(N)
+    target = create(path, N, source_fingerprint="one")
+    target.write(5, matrix[15:18])
+    (path / "dissimilarities" / "c.6.1234.partial").write_bytes(b"x")
+    with pytest.raises(InputError, match="is unfinished"):
+        open_rows(path)
+    again = pickle.loads(pickle.dumps(create(path, N, source_fingerprint="one")))
+    assert not list(path.rglob("*.partial"))
+    assert [b for b in range(layout.count) if again.has(b)] == [5]
+    out = np.empty((layout.rows, N), "float32")
+    again.read(15, 18, out)
+    np.testing.assert_array_equal(out, matrix[15:18])
+    with pytest.raises(InputError, match="is missing"):
+        again.read(18, 21, out)
+
+
+def test_blocks_of_nan_count_as_written(tmp_path):
+    target = create(tmp_path / "d.zarr", N)
+    target.write(0, np.full((3, N), np.nan, "float32"))
+    assert target.has(0)
+
+
+def test_a_write_is_a_whole_block(tmp_path):
+    target = create(tmp_path / "d.zarr", N)
+    with pytest.raises(InputError, match="rows of block 0 must have shape"):
+        target.write(0, np.zeros((2, N), "float32"))
+
+
+def test_other_stores_are_refused_or_overwritten(tmp_path, store):
+    with pytest.raises(
+        InputError, match="already holds a finished store; give another path, or overwrite=True"
+    ):
+        create(store.path, 10)
+    assert create(store.path, 10, source_fingerprint="a", overwrite=True).n == 10
+    with pytest.raises(InputError, match="an unfinished store of another source"):
+        create(store.path, 10, source_fingerprint="b")
+    assert create(store.path, 12, source_fingerprint="b", overwrite=True).n == 12
+    assert os.listdir(tmp_path) == ["d.zarr"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kind", ["file", "directory", "array", "result"])
+def test_what_is_not_a_store_is_never_removed(tmp_path, overwrite, kind):
+    path = tmp_path / "mine"
+    if kind == "file":
+        path.write_text("precious")
+    elif kind == "directory":
+        (path / "sub").mkdir(parents=True)
+    elif kind == "array":
+        zarr.create_array(path, data=np.ones((3, 3)))
+    else:
+        write_result(path, {"x": np.ones(3)}, {})
+    with pytest.raises(InputError, match="exists and is not a dissimilarity store"):
+        create(path, 10, overwrite=overwrite)
+    assert path.exists()
+    if kind != "result":
+        with pytest.raises(InputError, match="exists and is not a result"):
+            write_result(path, {"x": np.ones(3)}, {}, overwrite=overwrite)
+        assert path.exists()
+
+
+def test_an_empty_directory_may_become_a_store(tmp_path):
+    (tmp_path / "d.zarr").mkdir()
+    assert create(tmp_path / "d.zarr", 10).n == 10
+
+
+# --- the kept check ---
+
+
+def test_check_is_kept_until_the_store_changes(store):
+    assert load_check(store) == a_check()
+    assert load_check(open_rows(store.path, "float64")) is None
+    copy = store.path + "-copy"
+    shutil.copytree(store.path, copy, copy_function=shutil.copy)
+    assert load_check(open_rows(copy)) is None  # files of another time, so it is looked at again
+    os.utime(chunk_path(store, 3), ns=(1, 1))
+    assert load_check(open_rows(store.path)) is None
+
+
+def test_check_of_a_foreign_array_keeps_its_attributes(tmp_path):
+    array = zarr.create_array(tmp_path / "a", data=distances(), attributes={"mine": 1})
+    rows = open_rows(tmp_path / "a")
+    assert load_check(rows) is None
+    assert save_check(rows, a_check())
+    assert load_check(open_rows(array)) == a_check()
+    assert zarr.open_array(tmp_path / "a").attrs["mine"] == 1
+
+
+def test_check_of_a_read_only_array_is_not_kept():
+    store = zarr.storage.MemoryStore()
+    zarr.create_array(store, data=distances())
+    rows = open_rows(zarr.open_array(store.with_read_only(True), mode="r"))
+    assert not save_check(rows, a_check())
+
+
+# --- results ---
+
+
+def test_result_comes_back(tmp_path):
+    arrays = {
+        "embedding": np.random.default_rng(0).normal(size=(7, 2)),
+        "history/epoch": np.arange(3),
+        "history/mse": np.empty(0),
+    }
+    write_result(tmp_path / "r.zarr", arrays, {"seed": 3, "config": {"eps": 0.1}}, ["a", "b"])
+    found, attributes, ids = read_result(tmp_path / "r.zarr")
+    assert attributes == {"seed": 3, "config": {"eps": 0.1}}
+    assert ids == ["a", "b"]
+    assert found.keys() == arrays.keys()
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(found[name], values)
+    assert os.listdir(tmp_path) == ["r.zarr"]
+
+
+def test_result_replaces_only_when_asked_and_only_when_complete(tmp_path):
+    path = tmp_path / "r.zarr"
+    write_result(path, {"x": np.ones(3)}, {})
+    with pytest.raises(InputError, match="already holds a result; give another path, or overwrite=True"):
+        write_result(path, {"x": np.zeros(3)}, {})
+    with pytest.raises(TypeError):
+        write_result(path, {"x": np.zeros(3)}, {"bad": object()}, overwrite=True)
+    np.testing.assert_array_equal(read_result(path)[0]["x"], 1)
+    write_result(path, {"x": np.zeros(3)}, {}, overwrite=True)
+    np.testing.assert_array_equal(read_result(path)[0]["x"], 0)
+    assert os.listdir(tmp_path) == ["r.zarr"]
+
+
+def test_what_is_no_result_is_told(tmp_path, store):
+    with pytest.raises(InputError, match="holds dissimilarities; give the result of a fit"):
+        read_result(store.path)
+    with pytest.raises(InputError, match="does not exist"):
+        read_result(tmp_path / "none")
