@@ -6,21 +6,18 @@ row is symmetric to rounding, and otherwise once it stands out of the row's othe
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
-from psmds_dist.kernels.scan import SKETCHES
 from psmds_dist.partition import Layout
 from psmds_dist.scan import (
-    BlockScan,
     Fault,
     GatherColumns,
-    GroupScan,
+    Scan,
     ScanBlocks,
     group_size,
 )
@@ -49,56 +46,6 @@ class Pair:
     def difference(self) -> float:
         """How far apart the two are."""
         return abs(self.value - self.mirrored)
-
-
-class Scan:
-    """What a pass has found so far; groups may come in any order."""
-
-    def __init__(self, n: int, dtype: np.dtype[Any]) -> None:
-        self.n = n
-        self.dtype = dtype
-        self._blocks: dict[int, BlockScan] = {}
-        self._columns = np.zeros((SKETCHES, n))
-
-    def add(self, group: GroupScan) -> None:
-        """Take in the scans of a group of blocks."""
-        self._blocks.update((scan.block, scan) for scan in group.blocks)
-        self._columns += group.columns
-
-    @property
-    def done(self) -> int:
-        """Blocks seen."""
-        return len(self._blocks)
-
-    @property
-    def blocks(self) -> list[BlockScan]:
-        """Scans in the order of their blocks, so that sums over them always have the same bits."""
-        return [self._blocks[k] for k in sorted(self._blocks)]
-
-    @property
-    def diagonal(self) -> Floats:
-        """All diagonal entries."""
-        return np.concatenate([scan.diagonal for scan in self.blocks])
-
-    @property
-    def rms(self) -> float:
-        """Root mean square of the entries off the diagonal."""
-        squares = np.concatenate([scan.squares for scan in self.blocks]) - self.diagonal**2
-        return math.sqrt(max(0.0, float(squares.sum())) / (self.n * (self.n - 1)))
-
-    @property
-    def imbalance(self) -> Floats:
-        """Largest difference between the sketches of each row and of the column of the same index."""
-        sketch = np.concatenate([scan.sketch for scan in self.blocks])
-        worst: Floats = np.abs(sketch - self._columns.T).max(axis=1)
-        return worst
-
-    @property
-    def digest(self) -> str:
-        """Identity of the rows seen."""
-        checksums = np.array([scan.checksum for scan in self.blocks], "<u4")
-        head = f"{self.n} {self.dtype.name} ".encode()
-        return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 
 
 def check_source(

@@ -73,6 +73,11 @@ class SolverConfig:
         if not isinstance(self.bad_moves, bool):
             raise InputError(f"bad_moves must be True or False, not {self.bad_moves!r}.")
 
+    @property
+    def tried_axes(self) -> int:
+        """Axes tried in an epoch."""
+        return max(1, math.ceil(self.direction_share * self.n_components))
+
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes and logs."""
         return asdict(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +17,7 @@ from psmds_dist.config import SolverConfig
 from psmds_dist.epoch import Field
 from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor
+from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.partition import Layout, RowMemory, format_bytes, parse_bytes, row_budget
 from psmds_dist.quality import Stress
 from psmds_dist.solve import Solution, solve
@@ -147,6 +149,7 @@ def embed(
         start = _usable_start(start, source.n, config.n_components)
     try:
         check = checked(source, executor, ids)
+        executor.prepare(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes))
         solution = solve(
             source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
         )

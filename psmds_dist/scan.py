@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -98,6 +101,56 @@ def _fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> Fault | None:
         return None
     i, j = divmod(int(wrong.argmax()), rows.shape[1])
     return Fault(count, lo + i, j, float(rows[i, j]))
+
+
+class Scan:
+    """What a pass has found so far; groups may come in any order."""
+
+    def __init__(self, n: int, dtype: np.dtype[Any]) -> None:
+        self.n = n
+        self.dtype = dtype
+        self._blocks: dict[int, BlockScan] = {}
+        self._columns = np.zeros((SKETCHES, n))
+
+    def add(self, group: GroupScan) -> None:
+        """Take in the scans of a group of blocks."""
+        self._blocks.update((scan.block, scan) for scan in group.blocks)
+        self._columns += group.columns
+
+    @property
+    def done(self) -> int:
+        """Blocks seen."""
+        return len(self._blocks)
+
+    @property
+    def blocks(self) -> list[BlockScan]:
+        """Scans in the order of their blocks, so that sums over them always have the same bits."""
+        return [self._blocks[k] for k in sorted(self._blocks)]
+
+    @property
+    def diagonal(self) -> Floats:
+        """All diagonal entries."""
+        return np.concatenate([scan.diagonal for scan in self.blocks])
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the entries off the diagonal."""
+        squares = np.concatenate([scan.squares for scan in self.blocks]) - self.diagonal**2
+        return math.sqrt(max(0.0, float(squares.sum())) / (self.n * (self.n - 1)))
+
+    @property
+    def imbalance(self) -> Floats:
+        """Largest difference between the sketches of each row and of the column of the same index."""
+        sketch = np.concatenate([scan.sketch for scan in self.blocks])
+        worst: Floats = np.abs(sketch - self._columns.T).max(axis=1)
+        return worst
+
+    @property
+    def digest(self) -> str:
+        """Identity of the rows seen."""
+        checksums = np.array([scan.checksum for scan in self.blocks], "<u4")
+        head = f"{self.n} {self.dtype.name} ".encode()
+        return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 
 
 def runs(blocks: Iterable[int], most: int) -> Iterator[range]:

@@ -77,8 +77,7 @@ def halves(layout: Layout, seed: int, epoch: int) -> tuple[tuple[int, ...], tupl
 
 def sampled_axes(config: SolverConfig, epoch: int) -> tuple[int, ...]:
     """Axes tried in an epoch: all of them, or a random share drawn for this epoch."""
-    dims = config.n_components
-    count = max(1, math.ceil(config.direction_share * dims))
+    dims, count = config.n_components, config.tried_axes
     if count == dims:
         return tuple(range(dims))
     return tuple(sorted(int(a) for a in generator(config.seed, AXES, epoch).permutation(dims)[:count]))

@@ -144,7 +144,8 @@ def _starting_radius(task: Field, x: Floats, config: SolverConfig, scale: float)
     blocks = schedule.sample_blocks(task.held.layout, config.seed)
     columns = points_of(task.held.layout, blocks)
     (part,) = gather(task.executor, Pick(task.held, columns), task.held.layout, blocks)
-    sample = Field(Held(ArrayRows(np.ascontiguousarray(part)), budget=part.nbytes), InProcessExecutor())
+    matrix = ArrayRows(np.ascontiguousarray(part), str(part.dtype))  # resident, so it pushes no held rows out
+    sample = Field(Held(matrix, budget=part.nbytes), InProcessExecutor())
     state = State(np.ascontiguousarray(x[:, columns]), scale)
     before = sample.measure(state.x)[:, 0].sum()
 

@@ -95,8 +95,8 @@ class InputCheck:
     symmetry_tol : float
         Largest ``|t_ij - t_ji|`` that was let pass, as a share of `rms`.
     asymmetry : float or None
-        Worst ``|t_ij - t_ji| / rms`` among the rows that had to be compared entry by entry; None when the sketch
-        raised no suspicion.
+        Worst ``|t_ij - t_ji| / rms`` among the rows that had to be compared entry by entry; None when the
+        sketch raised no suspicion.
     digest : str
         Identity of the content: equal rows of equal type give equal digests.
     """

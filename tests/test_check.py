@@ -328,7 +328,7 @@ def test_false_suspicion_is_settled_by_a_second_look():
 
 def test_tolerance_can_be_set():
     matrix, _ = one_bad_pair(100, 0.01, 0)
-    with pytest.raises(InputError, match="where 0.001 is tolerated"):
+    with pytest.raises(InputError, match=r"where 0\.001 is tolerated"):
         check(matrix, symmetry_tol=1e-3)
     assert check(matrix, symmetry_tol=0.02).asymmetry in (None, pytest.approx(0.01, rel=0.01))
     assert check(distances(100), symmetry_tol=0.0).asymmetry in (None, 0.0)

@@ -23,8 +23,9 @@ from psmds_dist.ingest import (
     open_points,
     read_ids,
 )
+from psmds_dist.ingest.building import BuildBlocks
 from psmds_dist.partition import Layout
-from psmds_dist.store import load_check, open_rows
+from psmds_dist.store import create, load_check, open_rows
 from psmds_dist.types import InputError
 
 
@@ -199,6 +200,28 @@ def test_unusable_points_are_told(tmp_path, values, metric, options, sentence):
 
 
 # --- building ---
+
+
+def test_sources_and_work_pickle(tmp_path):
+    matrix = squareform(pdist(points()))
+    array = zarr.create_array(tmp_path / "a.zarr", data=matrix, chunks=(20, 30))
+    target = create(tmp_path / "d.zarr", 97)
+    for source in (
+        ArrayRows(matrix),
+        open_npy(saved(tmp_path / "d.npy", matrix)),
+        open_points(saved(tmp_path / "x.npy", points())),
+        open_rows(array),
+    ):
+        for changed in (source, ZeroDiagonal(source), Symmetrized(source)):
+            assert pickle.loads(pickle.dumps(changed)).token == changed.token
+        work = pickle.loads(pickle.dumps(BuildBlocks(ZeroDiagonal(source), target, 1)))
+        assert [scan.block for scan in work([0, 2]).blocks] == [0, 2]
+
+
+def test_array_input_needs_neither_zarr_nor_scipy():
+    code = "import sys, psmds_dist.ingest; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"zarr", "scipy.spatial", "dask"} & set(found.stdout.split())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

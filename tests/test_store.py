@@ -264,6 +264,14 @@ def test_interrupted_store_is_continued(tmp_path):
         again.read(18, 21, out)
 
 
+def test_other_ids_or_types_do_not_continue_a_store(tmp_path):
+    create(tmp_path / "d.zarr", 3, ids=["a", "b", "c"])
+    create(tmp_path / "d.zarr", 3, ids=["a", "b", "c"], overwrite=True)
+    for other in ({"ids": ["a", "b", "d"]}, {}, {"ids": ["a", "b", "c"], "dtype": "float64"}):
+        with pytest.raises(InputError, match="an unfinished store of another source"):
+            create(tmp_path / "d.zarr", 3, **other)
+
+
 def test_blocks_of_nan_count_as_written(tmp_path):
     target = create(tmp_path / "d.zarr", N)
     target.write(0, np.full((3, N), np.nan, "float32"))
@@ -336,10 +344,9 @@ def test_check_of_a_foreign_array_keeps_its_attributes(tmp_path):
     assert zarr.open_array(tmp_path / "a").attrs["mine"] == 1
 
 
-def test_check_of_a_read_only_array_is_not_kept():
+def test_check_is_not_kept_where_changes_go_unnoticed():
     store = zarr.storage.MemoryStore()
-    zarr.create_array(store, data=distances())
-    rows = open_rows(zarr.open_array(store.with_read_only(True), mode="r"))
+    rows = open_rows(zarr.create_array(store, data=distances()))
     assert not save_check(rows, a_check())
 
 

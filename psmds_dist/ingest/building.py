@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from psmds_dist.check import SYMMETRY_TOL, Progress, Scan, conclude, require_size
+from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, require_size
 from psmds_dist.ingest.ids import check_ids
 from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
 from psmds_dist.partition import Layout
-from psmds_dist.scan import PANEL_BYTES, GroupScan, Scanner, group_size, panel_blocks, panels, split
+from psmds_dist.scan import PANEL_BYTES, GroupScan, Scan, Scanner, group_size, panel_blocks, panels, split
 from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ WIDE_TILE = 1024
 
 
 @tile
-def _tile_2d(t, x, y, x_i, y_i, r):  # type: ignore[no-untyped-def]
+def tile_2d(t, x, y, x_i, y_i, r):  # type: ignore[no-untyped-def]
     two_r = r + r
     r_squared = r * r
     error = east = west = north = south = r - r
@@ -49,7 +49,7 @@ def _tile_2d(t, x, y, x_i, y_i, r):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _tile_3d(t, x, y, z, x_i, y_i, z_i, r):  # type: ignore[no-untyped-def]
+def tile_3d(t, x, y, z, x_i, y_i, z_i, r):  # type: ignore[no-untyped-def]
     two_r = r + r
     r_squared = r * r
     error = east = west = north = south = up = down = r - r
@@ -76,7 +76,7 @@ def _tile_3d(t, x, y, z, x_i, y_i, z_i, r):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _square_distances(x, i, a, b, squares):  # type: ignore[no-untyped-def]
+def square_distances(x, i, a, b, squares):  # type: ignore[no-untyped-def]
     squares[:] = 0
     for axis in range(x.shape[0]):
         centre = x[axis, i]
@@ -87,7 +87,7 @@ def _square_distances(x, i, a, b, squares):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _error_and_distances(t, squares, distances, r):  # type: ignore[no-untyped-def]
+def error_and_distances(t, squares, distances, r):  # type: ignore[no-untyped-def]
     error = r - r
     r_squared = r * r
     for j in range(t.size):
@@ -100,7 +100,7 @@ def _error_and_distances(t, squares, distances, r):  # type: ignore[no-untyped-d
 
 
 @tile
-def _axis_gain(t, line, centre, moved, distances, r):  # type: ignore[no-untyped-def]
+def axis_gain(t, line, centre, moved, distances, r):  # type: ignore[no-untyped-def]
     two_r = r + r
     plus = minus = r - r
     for j in range(t.size):
@@ -130,7 +130,7 @@ def propose_2d(rows, slots, points, x, sums, r, errors, gains):  # type: ignore[
             for part in range(2):
                 a, b = _segment(lo, min(n, lo + TILE), i, part)
                 if a < b:
-                    part_error, e, w, n_, s = _tile_2d(rows[slot, a:b], x[0, a:b], x[1, a:b], x[0, i], x[1, i], r)
+                    part_error, e, w, n_, s = tile_2d(rows[slot, a:b], x[0, a:b], x[1, a:b], x[0, i], x[1, i], r)
                     error += part_error
                     east += e
                     west += w
@@ -159,7 +159,7 @@ def propose_3d(rows, slots, points, x, sums, r, errors, gains):  # type: ignore[
             for part in range(2):
                 a, b = _segment(lo, min(n, lo + TILE), i, part)
                 if a < b:
-                    part_error, e, w, n_, s, p, d = _tile_3d(
+                    part_error, e, w, n_, s, p, d = tile_3d(
                         rows[slot, a:b], x[0, a:b], x[1, a:b], x[2, a:b], x[0, i], x[1, i], x[2, i], r
                     )
                     error += part_error
@@ -200,11 +200,11 @@ def propose_any(rows, slots, points, x, sums, r, axes, errors, gains):  # type: 
                 if a < b:
                     width = b - a
                     targets = rows[slot, a:b]
-                    _square_distances(x, i, a, b, squares[:width])
-                    error += _error_and_distances(targets, squares[:width], distances[:width], r)
+                    square_distances(x, i, a, b, squares[:width])
+                    error += error_and_distances(targets, squares[:width], distances[:width], r)
                     for m in range(axes.size):
                         axis = axes[m]
-                        plus, minus = _axis_gain(
+                        plus, minus = axis_gain(
                             targets, x[axis, a:b], x[axis, i], squares[:width], distances[:width], r
                         )
                         gains[k, 2 * m] += plus
@@ -242,7 +242,7 @@ def _row_sums(rows, slots, points, x, out):  # type: ignore[no-untyped-def]
             for part in range(2):
                 a, b = _segment(lo, min(n, lo + WIDE_TILE), i, part)
                 if a < b:
-                    _square_distances(x, i, a, b, squares[: b - a])
+                    square_distances(x, i, a, b, squares[: b - a])
                     error, embedded, given = _tile_sums(rows[slot, a:b], squares[: b - a])
                     out[k, 0] += error
                     out[k, 1] += embedded

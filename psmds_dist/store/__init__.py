@@ -7,7 +7,8 @@ testing takes a fifth of the speed of a cached read.
 """
 
 from psmds_dist.store.describing import describe
-from psmds_dist.store.reading import ZarrRows, open_rows
+from psmds_dist.store.opening import open_rows
+from psmds_dist.store.reading import ZarrRows
 from psmds_dist.store.results import read_result, require_result_place, write_result
 from psmds_dist.store.writing import Target, create, load_check, save_check
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from psmds_dist.partition import Layout, format_bytes
-from psmds_dist.store.reading import open_rows
+from psmds_dist.store.opening import open_rows
 from psmds_dist.store.results import KIND, read_result
 from psmds_dist.store.writing import header_at, load_check
 

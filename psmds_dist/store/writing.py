@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from zarr.storage import LocalStore
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import remove_partial, rows_of
 from psmds_dist.store.files import built_beside, is_free, remove
+from psmds_dist.store.opening import open_rows
 from psmds_dist.store.reading import (
     ARRAY,
     FORMAT,
@@ -26,7 +28,6 @@ from psmds_dist.store.reading import (
     ZarrRows,
     chunk_file,
     directory,
-    open_rows,
     read_header,
 )
 from psmds_dist.types import InputCheck, InputError, Rows
@@ -127,7 +128,14 @@ def create(
     Target
     """
     place = Path(os.path.abspath(path))
-    wanted = {"n": n, "dtype": dtype, "metric": metric, "source": source_fingerprint}
+    wanted = {
+        "n": n,
+        "dtype": dtype,
+        "chunk_rows": Layout(n).rows,
+        "metric": metric,
+        "source": source_fingerprint,
+        "ids": None if ids is None else _digest(ids),
+    }
     if not is_free(place) and not _continues(place, wanted, overwrite):
         remove(place)
     if is_free(place):
@@ -145,12 +153,16 @@ def _continues(place: Path, wanted: Mapping[str, Any], overwrite: bool) -> bool:
         raise InputError(
             f"{place} exists and is not a dissimilarity store, so it stays; give another path or remove it."
         )
-    if header["status"] == "building" and all(header[key] == value for key, value in wanted.items()):
+    if header["status"] == "building" and all(header.get(key) == value for key, value in wanted.items()):
         return True
     if overwrite:
         return False
     state = "a finished store" if header["status"] == "complete" else "an unfinished store of another source"
     raise InputError(f"{place} already holds {state}; give another path, or overwrite=True (--overwrite).")
+
+
+def _digest(ids: Sequence[str]) -> str:
+    return hashlib.blake2b("\n".join(ids).encode(), digest_size=16).hexdigest()
 
 
 def header_at(place: Path) -> Header:
@@ -206,7 +218,16 @@ def load_check(rows: ZarrRows) -> InputCheck | None:
 
 
 def save_check(rows: ZarrRows, check: InputCheck) -> bool:
-    """Keep the result of a check in the attributes of the store; false where they cannot be written."""
+    """Keep the result of a check in the attributes of the store.
+
+    Returns
+    -------
+    bool
+        False where they cannot be written, or where a later change of the store would go unnoticed because
+        its files cannot be listed.
+    """
+    if not isinstance(rows.array.store, LocalStore):
+        return False
     try:
         node = _writable(rows)
         kept = cast("Header", node.attrs.get(KEY, {}))
@@ -221,8 +242,6 @@ def _attributes(rows: ZarrRows) -> Mapping[str, Any]:
 
 
 def _writable(rows: ZarrRows) -> zarr.Array[Any] | zarr.Group:
-    if not isinstance(rows.array.store, LocalStore):
-        return rows.array
     if rows.group is not None:
         return zarr.open_group(str(directory(rows.group)), mode="r+")
     return zarr.open_array(str(directory(rows.array)), mode="r+")

@@ -1,0 +1,326 @@
+"""Kernels of landmark mode: placing points against fixed landmarks, and moving landmarks against placed points.
+
+A row of a panel holds a point's dissimilarities to the ``S`` landmarks; NaN marks one that is missing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import prange
+
+from psmds_dist.kernels.jit import kernel, tile
+from psmds_dist.kernels.moves import axis_gain, error_and_distances, square_distances, tile_2d
+from psmds_dist.types import Floats, Ints, Rows
+
+TILE = 1024
+
+
+@tile
+def _count_known(row):  # type: ignore[no-untyped-def]
+    count = 0
+    for s in range(row.size):
+        if row[s] == row[s]:
+            count += 1
+    return count
+
+
+@tile
+def _normal_equations(row, y, matrix, right):  # type: ignore[no-untyped-def]
+    """Least squares of ``|x|^2 - 2 x.y_s = t_s^2 - |y_s|^2`` in ``x`` and ``|x|^2``, over the known landmarks."""
+    dims = y.shape[0]
+    matrix[:] = 0.0
+    right[:] = 0.0
+    left = np.ones(dims + 1)
+    for s in range(row.size):
+        if row[s] == row[s]:
+            target = float(row[s]) * float(row[s])
+            for a in range(dims):
+                left[a] = -2.0 * float(y[a, s])
+                target -= float(y[a, s]) * float(y[a, s])
+            for a in range(dims + 1):
+                right[a] += left[a] * target
+                for b in range(dims + 1):
+                    matrix[a, b] += left[a] * left[b]
+
+
+@tile
+def _eliminate(matrix, right):  # type: ignore[no-untyped-def]
+    """Solve in place by elimination with pivoting; what the equations leave open becomes zero."""
+    size = right.size
+    largest = 0.0
+    for a in range(size):
+        largest = max(largest, abs(matrix[a, a]))
+    for a in range(size):
+        pivot = a
+        for b in range(a + 1, size):
+            if abs(matrix[b, a]) > abs(matrix[pivot, a]):
+                pivot = b
+        if pivot != a:
+            for c in range(size):
+                held = matrix[a, c]
+                matrix[a, c] = matrix[pivot, c]
+                matrix[pivot, c] = held
+            held = right[a]
+            right[a] = right[pivot]
+            right[pivot] = held
+        if abs(matrix[a, a]) > 1e-13 * largest:
+            for b in range(a + 1, size):
+                factor = matrix[b, a] / matrix[a, a]
+                right[b] -= factor * right[a]
+                for c in range(a, size):
+                    matrix[b, c] -= factor * matrix[a, c]
+    for a in range(size - 1, -1, -1):
+        for c in range(a + 1, size):
+            right[a] -= matrix[a, c] * right[c]
+        right[a] = right[a] / matrix[a, a] if abs(matrix[a, a]) > 1e-13 * largest else 0.0
+
+
+@kernel
+def _locate(rows, slots, y, pull, offset, known, x):  # type: ignore[no-untyped-def]
+    dims, size = pull.shape
+    for k in prange(slots.size):
+        row = rows[slots[k]]
+        known[k] = _count_known(row)
+        if known[k] == size:
+            for a in range(dims):
+                line = pull[a]
+                total = 0.0
+                for s in range(size):
+                    target = float(row[s])
+                    total += line[s] * (target * target - offset[s])
+                x[k, a] = -0.5 * total
+        else:
+            matrix = np.empty((dims + 1, dims + 1))
+            right = np.empty(dims + 1)
+            _normal_equations(row, y, matrix, right)
+            _eliminate(matrix, right)
+            for a in range(dims):
+                x[k, a] = right[a]
+
+
+@tile
+def _known_part(row, y, count):  # type: ignore[no-untyped-def]
+    """The known dissimilarities of a row, and the coordinates of their landmarks."""
+    targets = np.empty(count, row.dtype)
+    places = np.empty((y.shape[0], count), y.dtype)
+    filled = 0
+    for s in range(row.size):
+        if row[s] == row[s]:
+            targets[filled] = row[s]
+            for a in range(y.shape[0]):
+                places[a, filled] = y[a, s]
+            filled += 1
+    return targets, places
+
+
+@tile
+def _probe(t, y, r, squares, distances, gains):  # type: ignore[no-untyped-def]
+    """Error of a point, and the gains of its moves; the point stands in the last column of ``y``."""
+    size = t.size
+    dims = y.shape[0]
+    gains[:] = 0.0
+    error = 0.0
+    for lo in range(0, size, TILE):
+        hi = min(size, lo + TILE)
+        if dims == 2:
+            e, east, west, north, south = tile_2d(t[lo:hi], y[0, lo:hi], y[1, lo:hi], y[0, size], y[1, size], r)
+            error += e
+            gains[0] += east
+            gains[1] += west
+            gains[2] += north
+            gains[3] += south
+        else:
+            width = hi - lo
+            square_distances(y, size, lo, hi, squares[:width])
+            error += error_and_distances(t[lo:hi], squares[:width], distances[:width], r)
+            for a in range(dims):
+                plus, minus = axis_gain(t[lo:hi], y[a, lo:hi], y[a, size], squares[:width], distances[:width], r)
+                gains[2 * a] += plus
+                gains[2 * a + 1] += minus
+    return error
+
+
+@tile
+def _close(gains, y, size, sums, r):  # type: ignore[no-untyped-def]
+    """Add the part of the gains that needs no roots, and return the best move."""
+    step = float(r)
+    best = 0
+    for a in range(y.shape[0]):
+        u = 2 * step * (size * float(y[a, size]) - sums[a])
+        gains[2 * a] = size * step * step + u - 2 * gains[2 * a]
+        gains[2 * a + 1] = size * step * step - u - 2 * gains[2 * a + 1]
+        if gains[2 * a] < gains[best]:
+            best = 2 * a
+        if gains[2 * a + 1] < gains[best]:
+            best = 2 * a + 1
+    return best
+
+
+@kernel
+def _search(rows, slots, y, radii, floor, share, most, x, errors):  # type: ignore[no-untyped-def]
+    dims = y.shape[0]
+    for k in prange(slots.size):
+        full = rows[slots[k]]
+        count = _count_known(full)
+        row, places = _known_part(full, y, count)
+        frame = np.empty((dims, count + 1), y.dtype)
+        sums = np.empty(dims)
+        for a in range(dims):
+            total = 0.0
+            for s in range(count):
+                frame[a, s] = places[a, s]
+                total += float(places[a, s])
+            sums[a] = total
+            frame[a, count] = x[k, a]
+        squares = np.empty(TILE, y.dtype)
+        distances = np.empty(TILE, y.dtype)
+        gains = np.empty(2 * dims)
+        radius = radii[k]
+        for step in range(most):
+            r = y.dtype.type(radius)
+            errors[k] = _probe(row, frame, r, squares, distances, gains)
+            spread = math.sqrt(errors[k] / count)
+            if radius < 0.0:
+                radius = spread
+                continue
+            if radius <= max(floor, share * spread):
+                break
+            best = _close(gains, frame, count, sums, r)
+            if gains[best] < 0.0:
+                x[k, best // 2] += radius if best % 2 == 0 else -radius
+                frame[best // 2, count] = x[k, best // 2]
+            else:
+                radius /= 2
+
+
+@kernel
+def _pull_landmarks(rows, slots, x, y, r, sums):  # type: ignore[no-untyped-def]
+    """For each landmark: error, number of points, and for each axis the sum of ``u`` and both sums of roots."""
+    dims, size = y.shape
+    width = 256
+    for part in prange((size + width - 1) // width):
+        lo = part * width
+        hi = min(size, lo + width)
+        squares = np.empty(hi - lo, y.dtype)
+        distances = np.empty(hi - lo, y.dtype)
+        target = np.empty(hi - lo, y.dtype)
+        for k in range(slots.size):
+            row = rows[slots[k], lo:hi]
+            squares[:] = 0
+            for s in range(hi - lo):
+                known = row[s] == row[s]
+                target[s] = row[s] if known else 0
+                sums[0, lo + s] += 1.0 if known else 0.0
+            for a in range(dims):
+                line = y[a, lo:hi]
+                for s in range(hi - lo):
+                    u = line[s] - x[k, a]
+                    squares[s] += u * u
+            for s in range(hi - lo):
+                distances[s] = math.sqrt(squares[s])
+                residual = target[s] - distances[s] if row[s] == row[s] else r - r
+                sums[1, lo + s] += residual * residual
+                squares[s] += r * r
+            for a in range(dims):
+                line = y[a, lo:hi]
+                for s in range(hi - lo):
+                    u = line[s] - x[k, a] if row[s] == row[s] else r - r
+                    step = (r + r) * (line[s] - x[k, a])
+                    sums[2 + 3 * a, lo + s] += u
+                    sums[3 + 3 * a, lo + s] += target[s] * (math.sqrt(abs(squares[s] + step)) - distances[s])
+                    sums[4 + 3 * a, lo + s] += target[s] * (math.sqrt(abs(squares[s] - step)) - distances[s])
+
+
+def locate(rows: Rows, slots: Ints, y: Floats, pull: Floats, offset: Floats) -> tuple[Floats, Ints]:
+    """Place points in closed form.
+
+    With every landmark known, ``x = -1/2 pull (t^2 - offset)``; with some missing, least squares on the squared
+    dissimilarities to the others.
+
+    Parameters
+    ----------
+    rows : (m, S) ndarray
+        Dissimilarities to the landmarks, NaN where missing.
+    slots : (k,) int64
+        Rows to use.
+    y : (L, S) ndarray
+        Landmark coordinates.
+    pull : (L, S) ndarray
+        Linear map of the closed form.
+    offset : (S,) ndarray
+        What is subtracted from the squares first.
+
+    Returns
+    -------
+    x : (k, L) ndarray
+        Coordinates.
+    known : (k,) int64
+        Landmarks that were not missing.
+    """
+    x = np.empty((slots.size, y.shape[0]))
+    known = np.empty(slots.size, np.int64)
+    _locate(rows, slots, y, pull, offset, known, x)
+    return x, known
+
+
+def search(
+    rows: Rows, slots: Ints, y: Rows, x: Floats, radii: Floats, floor: float, share: float, most: int
+) -> tuple[Floats, Floats]:
+    """Pattern search of each point alone against fixed landmarks.
+
+    A point tries both ways along every axis, takes the best move that lowers its error, and halves its own radius
+    when none does.
+
+    Parameters
+    ----------
+    rows, slots
+        As in `locate`.
+    y : (L, S) float32 or float64
+        Landmark coordinates; their type is that of the arithmetic.
+    x : (k, L) float64
+        Where the points begin.
+    radii : (k,) float64
+        Radius each begins with; a negative one means the root mean square residual of its start.
+    floor, share : float
+        A point ends when its radius is at most ``floor``, or ``share`` of its root mean square residual.
+    most : int
+        Most probes of a point.
+
+    Returns
+    -------
+    x : (k, L) float64
+        Where they end.
+    errors : (k,) float64
+        Sum of squared residuals of each over its known landmarks.
+    """
+    after = x.copy()
+    errors = np.zeros(slots.size)
+    _search(rows, slots, y, radii, floor, share, most, after, errors)
+    return after, errors
+
+
+def pull_landmarks(rows: Rows, slots: Ints, x: Rows, y: Rows, radius: float) -> Floats:
+    """What some points say about moves of the landmarks.
+
+    Parameters
+    ----------
+    rows, slots
+        As in `locate`.
+    x : (k, L) ndarray
+        Coordinates of the points.
+    y : (L, S) ndarray
+        Coordinates of the landmarks, of the same type.
+    radius : float
+        Length of the moves.
+
+    Returns
+    -------
+    sums : (2 + 3 L, S) float64
+        Points known to the landmark; squared residuals; then for each axis the sum of ``u``, and the sums of
+        ``t (d' - d)`` for the move up and the move down.
+    """
+    sums = np.zeros((2 + 3 * y.shape[0], y.shape[1]))
+    _pull_landmarks(rows, slots, x, y, y.dtype.type(radius), sums)
+    return sums

@@ -1,0 +1,150 @@
+"""Finding the square array that a path, a group or an array stands for, and refusing what is none."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import zarr
+from zarr.errors import NodeNotFoundError
+from zarr.storage import LocalStore
+
+from psmds_dist.store.chunkfile import fold, list_chunks
+from psmds_dist.store.reading import ARRAY, FORMAT, ZarrRows, directory, location, read_header
+from psmds_dist.types import InputError
+
+
+def open_rows(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None = None) -> ZarrRows:
+    """Open a store of ours, or any square 2-D Zarr array, of format 2 or 3.
+
+    Parameters
+    ----------
+    path : path, URL or zarr.Array
+        A store, an array, or a group with exactly one square array in it.
+    dtype : {"float32", "float64"}, optional
+        Type of the rows to deliver; by default float32, except that our stores deliver what they hold.
+
+    Returns
+    -------
+    ZarrRows
+    """
+    array, group = _find(path)
+    where = location(array)
+    _require_square(array, where)
+    chunks = list_chunks(directory(array)) if isinstance(array.store, LocalStore) else {}
+    _require_complete(array, chunks, where)
+    held = array.dtype.name if group is not None else "float32"
+    return ZarrRows(array, _row_type(dtype or held), _fingerprint(array, chunks), group)
+
+
+def _row_type(dtype: str) -> np.dtype[Any]:
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"dtype must be 'float32' or 'float64', not {dtype!r}.")
+    return np.dtype(dtype)
+
+
+def _find(path: str | os.PathLike[str] | zarr.Array[Any]) -> tuple[zarr.Array[Any], zarr.Group | None]:
+    node = _reopen(path) if isinstance(path, zarr.Array) else _open(path)
+    if isinstance(node, zarr.Array):
+        owner = _owner(node)
+        return (node, None) if owner is None else (node, _require_usable(owner))
+    if read_header(node):
+        group = _require_usable(node)
+        return cast("zarr.Array[Any]", group[ARRAY]), group
+    return _only_square(node), None
+
+
+def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
+    place = os.fspath(path)
+    try:
+        return zarr.open(place if "://" in place else os.path.abspath(place), mode="r")
+    except (NodeNotFoundError, FileNotFoundError, NotADirectoryError):
+        there = "is not a Zarr store" if os.path.exists(place) else "does not exist"
+        advice = "turn other files into a store with `psmds ingest`"
+        raise InputError(f"{place} {there}; give a Zarr array or group, or {advice}.") from None
+
+
+def _reopen(array: zarr.Array[Any]) -> zarr.Array[Any]:
+    """Open a local array by its absolute path, for workers that run elsewhere, and to read only."""
+    if not isinstance(array.store, LocalStore):
+        return array
+    return zarr.open_array(str(directory(array).absolute()), mode="r")
+
+
+def _owner(array: zarr.Array[Any]) -> zarr.Group | None:
+    """Return our group around an array that was opened by itself."""
+    if not isinstance(array.store, LocalStore) or directory(array).name != ARRAY:
+        return None
+    with contextlib.suppress(NodeNotFoundError, FileNotFoundError):
+        group = zarr.open_group(str(directory(array).parent), mode="r")
+        return group if read_header(group) else None
+    return None
+
+
+def _require_usable(group: zarr.Group) -> zarr.Group:
+    header, where = read_header(group), location(group)
+    if header["kind"] != ARRAY:
+        raise InputError(
+            f"{where} holds a {header['kind']}, not dissimilarities; give the store it was made from."
+        )
+    if header["format"] > FORMAT:
+        raise InputError(
+            f"{where} has store format {header['format']}, but this psmds-dist reads up to {FORMAT}; "
+            "upgrade psmds-dist."
+        )
+    if header["status"] != "complete":
+        raise InputError(
+            f"{where} is unfinished: the command that was building it was interrupted; run it again with the "
+            "same arguments to finish it."
+        )
+    return group
+
+
+def _only_square(group: zarr.Group) -> zarr.Array[Any]:
+    square = [array for _, array in group.arrays() if array.ndim == 2 and array.shape[0] == array.shape[1]]
+    if len(square) != 1:
+        raise InputError(
+            f"{location(group)} is a Zarr group with {len(square)} square 2-D arrays instead of one; give "
+            "the path of the array itself."
+        )
+    return square[0]
+
+
+def _require_square(array: zarr.Array[Any], where: str) -> None:
+    if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        raise InputError(f"{where} has shape {array.shape}, but a dissimilarity matrix is square and 2-D.")
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{where} holds {array.dtype}, but needs floats or integers; convert it.")
+
+
+def _require_complete(array: zarr.Array[Any], chunks: Mapping[str, object], where: str) -> None:
+    unit = array.shards or array.chunks
+    grid = -(-int(array.shape[0]) // int(unit[0])), -(-int(array.shape[1]) // int(unit[1]))
+    missing = math.prod(grid) - _count_written(array, chunks, grid)
+    # a corner of one diagonal cell is zero, and zarr leaves out chunks that hold nothing but their fill value
+    corner = array.fill_value == 0 and all(int(array.shape[k]) % int(unit[k]) == 1 for k in range(2))
+    if missing > corner:
+        raise InputError(
+            f"{where} lacks {missing} of its {math.prod(grid)} chunks, which would read as "
+            f"{array.fill_value}; finish writing it (with write_empty_chunks=True where chunks are all zero)."
+        )
+
+
+def _count_written(array: zarr.Array[Any], chunks: Mapping[str, object], grid: tuple[int, int]) -> int:
+    if isinstance(array.store, LocalStore):
+        key = array.metadata.encode_chunk_key
+        return sum(key((int(i), int(j))) in chunks for i, j in np.ndindex(*grid))
+    in_a_shard = math.prod(s // c for s, c in zip(array.shards or array.chunks, array.chunks, strict=True))
+    return array.nchunks_initialized // in_a_shard
+
+
+def _fingerprint(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]]) -> str:
+    described = {key: value for key, value in array.metadata.to_dict().items() if key != "attributes"}
+    text = json.dumps(described, sort_keys=True, default=str) + fold(chunks)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
