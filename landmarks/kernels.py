@@ -27,6 +27,15 @@ def _count_known(row):  # type: ignore[no-untyped-def]
 
 
 @tile
+def _sum_squares(row):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for s in range(row.size):
+        target = float(row[s])
+        total += target * target if row[s] == row[s] else 0.0
+    return total
+
+
+@tile
 def _normal_equations(row, y, matrix, right):  # type: ignore[no-untyped-def]
     """Least squares of ``|x|^2 - 2 x.y_s = t_s^2 - |y_s|^2`` in ``x`` and ``|x|^2``, over the known landmarks."""
     dims = y.shape[0]
@@ -78,11 +87,12 @@ def _eliminate(matrix, right):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _locate(rows, slots, y, pull, offset, known, x):  # type: ignore[no-untyped-def]
+def _locate(rows, slots, y, pull, offset, known, squares, x):  # type: ignore[no-untyped-def]
     dims, size = pull.shape
     for k in prange(slots.size):
         row = rows[slots[k]]
         known[k] = _count_known(row)
+        squares[k] = _sum_squares(row)
         if known[k] == size:
             for a in range(dims):
                 line = pull[a]
@@ -233,7 +243,7 @@ def _pull_landmarks(rows, slots, x, y, r, sums):  # type: ignore[no-untyped-def]
                     sums[4 + 3 * a, lo + s] += target[s] * (math.sqrt(abs(squares[s] - step)) - distances[s])
 
 
-def locate(rows: Rows, slots: Ints, y: Floats, pull: Floats, offset: Floats) -> tuple[Floats, Ints]:
+def locate(rows: Rows, slots: Ints, y: Floats, pull: Floats, offset: Floats) -> tuple[Floats, Ints, Floats]:
     """Place points in closed form.
 
     With every landmark known, ``x = -1/2 pull (t^2 - offset)``; with some missing, least squares on the squared
@@ -258,11 +268,14 @@ def locate(rows: Rows, slots: Ints, y: Floats, pull: Floats, offset: Floats) -> 
         Coordinates.
     known : (k,) int64
         Landmarks that were not missing.
+    squares : (k,) float64
+        Sum of the squared dissimilarities to them.
     """
     x = np.empty((slots.size, y.shape[0]))
     known = np.empty(slots.size, np.int64)
-    _locate(rows, slots, y, pull, offset, known, x)
-    return x, known
+    squares = np.empty(slots.size)
+    _locate(rows, slots, y, pull, offset, known, squares, x)
+    return x, known, squares
 
 
 def search(

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psmds_dist.compare import classical_mds, smacof
+    from psmds_dist.errors import BudgetError, InputError, PsmdsError, WorkerError
     from psmds_dist.estimator import PatternSearchMDS
     from psmds_dist.events import EpochEvent
     from psmds_dist.quality import Stress, canonical
     from psmds_dist.results import Result, read_result
     from psmds_dist.store import open_rows
-    from psmds_dist.types import BudgetError, InputError, PsmdsError, WorkerError
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "BudgetError": "types",
+    "BudgetError": "errors",
     "EpochEvent": "events",
-    "InputError": "types",
+    "InputError": "errors",
     "PatternSearchMDS": "estimator",
-    "PsmdsError": "types",
+    "PsmdsError": "errors",
     "Result": "results",
     "Stress": "quality",
-    "WorkerError": "types",
+    "WorkerError": "errors",
     "canonical": "quality",
     "classical_mds": "compare",
     "open_rows": "store",

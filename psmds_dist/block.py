@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.kernels import moves
 from psmds_dist.partition import Layout
-from psmds_dist.rows import Batch, hold
+from psmds_dist.rows import Batch, hold, layout_of
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
@@ -28,7 +28,7 @@ class Held:
     @property
     def layout(self) -> Layout:
         """How its rows are cut."""
-        return Layout(self.source.n)
+        return layout_of(self.source)
 
     def collect(self, blocks: Sequence[int], of: Callable[[Batch], A]) -> A:
         """Apply ``of`` to the rows of ``blocks`` and put its arrays into the order of the points."""

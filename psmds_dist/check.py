@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from psmds_dist.scan import (
     GatherColumns,
     Scan,
     ScanBlocks,
+    Scanner,
     group_size,
 )
 from psmds_dist.types import Executor, Floats, InputCheck, InputError, Ints, RowSource
@@ -84,7 +86,7 @@ def check_source(
     require_size(source.n)
     layout = Layout(source.n)
     scan = Scan(source.n, source.dtype)
-    work = ScanBlocks(_testing_checksums(source))
+    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n))
     for _, group in executor.run(work, range(layout.count), group=group_size(source, executor)):
         scan.add(group)
         if on_progress is not None:
@@ -92,7 +94,7 @@ def check_source(
     return conclude(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol)
 
 
-def _testing_checksums(source: RowSource) -> RowSource:
+def testing_checksums(source: RowSource) -> RowSource:
     """Return the source in the form that tests checksums, where it has any; other passes go without."""
     change = getattr(source, "with_checksums", None)
     return source if change is None else cast("RowSource", change())
@@ -132,11 +134,13 @@ def conclude(
     )
 
 
-def _name(row: int, ids: Ids) -> str:
+def row_name(row: int, ids: Ids) -> str:
+    """Return a row as people know it."""
     return f"{row}" if ids is None else f"{row} (id {ids[row]!r})"
 
 
-def _total(faults: Sequence[Fault | None]) -> Fault | None:
+def total_fault(faults: Sequence[Fault | None]) -> Fault | None:
+    """Return the first of some faults, with the count of all."""
     found = [fault for fault in faults if fault is not None]
     if not found:
         return None
@@ -144,25 +148,27 @@ def _total(faults: Sequence[Fault | None]) -> Fault | None:
     return Fault(sum(fault.count for fault in found), first.row, first.column, first.value)
 
 
-def _where(fault: Fault, ids: Ids) -> str:
-    return f"the first in row {_name(fault.row, ids)}, column {_name(fault.column, ids)}"
+def first_of(fault: Fault, ids: Ids) -> str:
+    """Tell where a fault is first found."""
+    return f"the first in row {row_name(fault.row, ids)}, column {row_name(fault.column, ids)}"
 
 
-def _entries(count: int, kind: str) -> str:
+def entries(count: int, kind: str) -> str:
+    """Count entries in words."""
     return f"{count} {kind} entr{'y' if count == 1 else 'ies'}"
 
 
 def _refuse_faults(scan: Scan, ids: Ids) -> None:
-    nan = _total([block.nan for block in scan.blocks])
+    nan = total_fault([block.nan for block in scan.blocks])
     if nan is not None:
         raise InputError(
-            f"the matrix has {_entries(nan.count, 'NaN')}, {_where(nan, ids)}; missing pairs are not "
+            f"the matrix has {entries(nan.count, 'NaN')}, {first_of(nan, ids)}; missing pairs are not "
             "supported yet, so fill them in or leave out their points."
         )
-    infinite = _total([block.infinite for block in scan.blocks])
+    infinite = total_fault([block.infinite for block in scan.blocks])
     if infinite is not None:
         raise InputError(
-            f"the matrix has {_entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; replace them "
+            f"the matrix has {entries(infinite.count, 'infinite')}, {first_of(infinite, ids)}; replace them "
             "by finite dissimilarities or leave out their points."
         )
     if not math.isfinite(scan.rms):
@@ -183,10 +189,10 @@ def _refuse_similarities(scan: Scan, rms: float) -> None:
 
 
 def _refuse_negative(scan: Scan, ids: Ids) -> None:
-    negative = _total([block.negative for block in scan.blocks])
+    negative = total_fault([block.negative for block in scan.blocks])
     if negative is not None:
         raise InputError(
-            f"the matrix has {_entries(negative.count, 'negative')}, {_where(negative, ids)} "
+            f"the matrix has {entries(negative.count, 'negative')}, {first_of(negative, ids)} "
             f"({negative.value:g}), but dissimilarities are zero or more; correct them at their origin."
         )
 
@@ -197,13 +203,13 @@ def _refuse_diagonal(diagonal: Floats, ids: Ids) -> None:
         worst = int(np.abs(diagonal).argmax())
         raise InputError(
             f"the diagonal is not zero in {wrong.size} of {diagonal.size} rows, the largest "
-            f"{diagonal[worst]:g} in row {_name(worst, ids)}; use zero_diagonal=True (--zero-diagonal) to "
+            f"{diagonal[worst]:g} in row {row_name(worst, ids)}; use zero_diagonal=True (--zero-diagonal) to "
             "set it to zero."
         )
 
 
 def _asymmetric(pair: Pair, rms: float, symmetry_tol: float, ids: Ids) -> str:
-    i, j = _name(pair.i, ids), _name(pair.j, ids)
+    i, j = row_name(pair.i, ids), row_name(pair.j, ids)
     return (
         f"the matrix is not symmetric: the worst pair found is {i} and {j}, with {pair.value:.9g} in row "
         f"{pair.i} and {pair.mirrored:.9g} in row {pair.j}, which differ by {pair.difference / rms:.2g} of "

@@ -13,14 +13,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from psmds_dist import __version__
-from psmds_dist.types import InputError, PsmdsError
+from psmds_dist.errors import InputError, PsmdsError
 
 if TYPE_CHECKING:
     from psmds_dist.executor import AnyExecutor
+    from psmds_dist.ingest import NpyMatrix, Points
     from psmds_dist.results import Result
+    from psmds_dist.store import ZarrRows
     from psmds_dist.types import RowSource
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+INTERRUPTED = 130
+"""Exit code after a Ctrl-C, as shells have it."""
+
+
+class Interrupted(click.ClickException):
+    """A Ctrl-C that nobody below has answered."""
+
+    exit_code = INTERRUPTED
 
 
 class Commands(click.Group):
@@ -30,9 +41,13 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group="psmds.commands"))})
+        """Name all commands."""
+        return sorted(
+            {*super().list_commands(ctx), *(point.name for point in entry_points(group="psmds.commands"))}
+        )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Find a command here, or load it from the package that adds it."""
         here = super().get_command(ctx, cmd_name)
         if here is not None:
             return here
@@ -41,12 +56,13 @@ class Commands(click.Group):
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; its faults become sentences."""
         try:
             return super().invoke(ctx)
         except (PsmdsError, OSError) as error:
             raise click.ClickException(_sentence(error)) from None
         except KeyboardInterrupt:
-            raise click.ClickException("interrupted; what was written so far is kept.") from None
+            raise Interrupted("interrupted; what was written so far is kept.") from None
 
 
 def _sentence(error: Exception) -> str:
@@ -65,7 +81,7 @@ def main() -> None:
     psmds ingest matrix.npy matrix.zarr        a matrix you have already
     psmds fit matrix.zarr map.zarr             embed it
     psmds export map.zarr map.csv              coordinates with ids
-    """
+    """  # noqa: D301
 
 
 def _apply(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -82,13 +98,19 @@ where_to_run = _apply(
     click.option("--scheduler", help="Address of a running Dask scheduler, such as tcp://host:8786."),
     click.option("--scheduler-file", type=click.Path(), help="Scheduler file of a running Dask scheduler."),
     click.option("--threads", type=click.IntRange(1), help="Kernel threads a process [default: all cores]."),
-    click.option("--memory-limit", help="Memory a worker may take, such as '4 GiB' [default: 80 % of what is free]."),
+    click.option(
+        "--memory-limit", help="Memory a worker may take, such as '4 GiB' [default: 80 % of what is free]."
+    ),
 )
 quietly = click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 overwriting = click.option("--overwrite", is_flag=True, help="Replace what is at the target.")
 storing = _apply(
     click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
-    click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Names of the rows: one a line, or .csv/.tsv/.npy."),
+    click.option(
+        "--ids",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Names of the rows: one a line, or .csv/.tsv/.npy.",
+    ),
     overwriting,
     where_to_run,
     quietly,
@@ -96,8 +118,10 @@ storing = _apply(
 
 
 @contextmanager
-def running(workers: int | None, scheduler: str | None, scheduler_file: str | None, threads: int | None) -> Iterator[AnyExecutor]:
-    """The executor that the options ask for, closed at the end with the cluster it started."""
+def running(
+    workers: int | None, scheduler: str | None, scheduler_file: str | None, threads: int | None
+) -> Iterator[AnyExecutor]:
+    """Yield the executor that the options ask for; a cluster started for it ends with the block."""
     from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
     from psmds_dist.kernels.jit import available_threads
 
@@ -113,12 +137,20 @@ def running(workers: int | None, scheduler: str | None, scheduler_file: str | No
         yield InProcessExecutor(threads)
 
 
-def _build(source: RowSource, target: str, options: dict[str, Any], executor: AnyExecutor, **how: Any) -> None:
+def _build(
+    source: Points | NpyMatrix | ZarrRows,
+    target: str,
+    options: dict[str, Any],
+    executor: AnyExecutor,
+    **how: Any,
+) -> None:
     from psmds_dist.ingest import build, read_ids
     from psmds_dist.partition import format_bytes, parse_bytes
     from psmds_dist.report import counter
 
     limit = options["memory_limit"]
+    executor.require(source.path)
+    executor.require(str(next(place for place in Path(target).absolute().parents if place.exists())))
     names = read_ids(options["ids"], source.n) if options["ids"] else None
     with counter("writing", options["quiet"]) as show:
         check = build(
@@ -133,7 +165,9 @@ def _build(source: RowSource, target: str, options: dict[str, Any], executor: An
         )
     if not options["quiet"]:
         size = format_bytes(check.n**2 * source.dtype.itemsize)
-        click.echo(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+        click.echo(
+            f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked."
+        )
 
 
 def _where(options: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +177,9 @@ def _where(options: dict[str, Any]) -> dict[str, Any]:
 @main.command()
 @click.argument("points", type=click.Path(exists=True, dir_okay=False))
 @click.argument("target", type=click.Path())
-@click.option("--metric", default="euclidean", show_default=True, help="Any metric of scipy.spatial.distance.cdist.")
+@click.option(
+    "--metric", default="euclidean", show_default=True, help="Any metric of scipy.spatial.distance.cdist."
+)
 @storing
 def distances(points: str, target: str, metric: str, **options: Any) -> None:
     """Write the distances between POINTS (.npy, N x D) to the store TARGET.
@@ -172,7 +208,9 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
     from psmds_dist.ingest import open_npy
     from psmds_dist.store import open_rows
 
-    source = open_npy(matrix, options["dtype"]) if Path(matrix).is_file() else open_rows(matrix, options["dtype"])
+    source = (
+        open_npy(matrix, options["dtype"]) if Path(matrix).is_file() else open_rows(matrix, options["dtype"])
+    )
     with running(**_where(options)) as executor:
         _build(source, target, options, executor, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
 
@@ -180,15 +218,23 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @main.command()
 @click.argument("matrix", type=click.Path())
 @click.argument("target", type=click.Path())
-@click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
+@click.option(
+    "--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map."
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of every random number.")
 @click.option("--monotone", is_flag=True, help="Never let the error rise (slower).")
-@click.option("--eps", default=1e-4, show_default=True, help="Halve the radius when an epoch gains at most this share.")
+@click.option(
+    "--eps", default=1e-4, show_default=True, help="Halve the radius when an epoch gains at most this share."
+)
 @click.option("--radius", type=float, help="Starting radius [default: searched].")
 @click.option("--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square].")
 @click.option("--max-epochs", default=500, show_default=True)
-@click.option("--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch.")
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), help="Type of the rows [default: the store's].")
+@click.option(
+    "--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch."
+)
+@click.option(
+    "--dtype", type=click.Choice(["float32", "float64"]), help="Type of the rows [default: the store's]."
+)
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @overwriting
 @where_to_run
@@ -222,12 +268,15 @@ def fit(matrix: str, target: str, **options: Any) -> None:
         )
     write_result(target, result, matrix=source.path, overwrite=options["overwrite"])
     solution = result.solution
-    say(f"{len(solution.history)} epochs in {solution.seconds:.2f} s, stopped by {solution.stop_reason}; map in {target}")
+    say(
+        f"{len(solution.history)} epochs in {solution.seconds:.2f} s, stopped by {solution.stop_reason}; "
+        f"map in {target}"
+    )
     say(stress_lines(solution.stress))
     if options["plot"]:
         _picture(read_result(target), options["plot"])
     if str(solution.stop_reason) == "interrupted":
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 def _silent(text: str) -> None:
@@ -261,9 +310,18 @@ def info(path: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("result", type=click.Path(exists=True))
-@click.option("--matrix", type=click.Path(), help="The dissimilarities [default: where the result was made from].")
-@click.option("--worst", default=5, show_default=True, type=click.IntRange(0), help="List the points of highest stress.")
-@click.option("--compare", multiple=True, type=click.Choice(["smacof", "classical"]), help="Run scikit-learn's method too.")
+@click.option(
+    "--matrix", type=click.Path(), help="The dissimilarities [default: where the result was made from]."
+)
+@click.option(
+    "--worst", default=5, show_default=True, type=click.IntRange(0), help="List the points of highest stress."
+)
+@click.option(
+    "--compare",
+    multiple=True,
+    type=click.Choice(["smacof", "classical"]),
+    help="Run scikit-learn's method too.",
+)
 @where_to_run
 def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...], **options: Any) -> None:
     """Measure the stress of RESULT against its matrix anew, and name its worst points."""
@@ -279,6 +337,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
         raise InputError(f"{result} does not say where its dissimilarities are: pass --matrix.")
     source = open_rows(place)
     with running(**_where(options)) as executor:
+        executor.require(source.path)
         stress = measure(source, found.embedding, executor, options["memory_limit"])
     click.echo(stress_lines(stress))
     if worst:
@@ -288,7 +347,9 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
         click.echo("\n" + table(*_comparisons(source, found, compare)))
 
 
-def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
+def _comparisons(
+    source: RowSource, found: Result, methods: tuple[str, ...]
+) -> tuple[list[str], list[list[str]]]:
     from psmds_dist import compare
 
     matrix = compare.load(source)
@@ -315,7 +376,9 @@ def export(result: str, output: str) -> None:
 @main.command()
 @click.option("--output", default="demo-output", show_default=True, type=click.Path(file_okay=False))
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1))
-@click.option("--points", default=10_000, show_default=True, type=click.IntRange(100), help="Points of the manifold.")
+@click.option(
+    "--points", default=10_000, show_default=True, type=click.IntRange(100), help="Points of the manifold."
+)
 def demo(output: str, workers: int, points: int) -> None:
     """Embed real digits and a large manifold on Dask workers of this machine, and draw both maps."""
     from psmds_dist.demo import run

@@ -65,13 +65,18 @@ def smacof(
     matrix = np.asarray(dissimilarities, dtype=np.float64)
     began = time.perf_counter()
     embedding, _ = run(
-        matrix, n_components=n_components, n_init=n_init, max_iter=max_iter, eps=eps, random_state=random_state
+        matrix,
+        n_components=n_components,
+        n_init=n_init,
+        max_iter=max_iter,
+        eps=eps,
+        random_state=random_state,
     )
     return _compared("SMACOF", matrix, embedding, time.perf_counter() - began)
 
 
 def classical_mds(dissimilarities: Any, n_components: int = 2) -> Comparison:
-    """Classical (Torgerson) MDS, `sklearn.manifold.ClassicalMDS` or the eigenvectors it would use.
+    """Classical (Torgerson) MDS, `sklearn.manifold.ClassicalMDS`.
 
     Parameters
     ----------
@@ -105,8 +110,8 @@ def load(source: RowSource) -> Floats:
     need = 2 * 8 * source.n**2
     if need > psutil.virtual_memory().available:
         raise BudgetError(
-            f"comparing needs the whole matrix in memory twice, {format_bytes(need)}, more than is free: compare on "
-            "a smaller sample of points."
+            f"comparing needs the whole matrix in memory twice, {format_bytes(need)}, more than is free: "
+            "compare on a smaller sample of points."
         )
     rows: Rows = np.empty((source.n, source.n), source.dtype)
     source.read(0, source.n, rows)

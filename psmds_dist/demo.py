@@ -39,7 +39,7 @@ class Example:
 
 
 def digits() -> Example:
-    """The 1,797 handwritten digits that scikit-learn ships."""
+    """Load the 1,797 handwritten digits that scikit-learn ships."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -47,7 +47,7 @@ def digits() -> Example:
 
 
 def manifold(n: int) -> Example:
-    """A surface rolled up twice in three dimensions: an S-curve with a bend across it."""
+    """Draw points from a surface rolled up twice in three dimensions: an S-curve with a bend across it."""
     random = np.random.default_rng(0)
     along, across = random.uniform(-1.5 * np.pi, 1.5 * np.pi, n), random.uniform(0, 2, n)
     surface = np.column_stack(
@@ -81,12 +81,16 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
     with _timed(say, "scikit-learn's SMACOF on the digits, for comparison"):
         other = compare.smacof(compare.load(open_rows(output / "digits.zarr")), random_state=0)
     say("")
-    rows = [_row(f"pattern search, {name}", m.solution.stress.normalized_stress, m.solution.seconds) for name, m in maps.items()]
+    rows = [
+        _row(f"pattern search, {name}", m.solution.stress.normalized_stress, m.solution.seconds)
+        for name, m in maps.items()
+    ]
     rows.append(_row("SMACOF, digits", other.stress.normalized_stress, other.seconds))
     say(table(["", "normalised stress", "seconds"], rows))
     ours = maps["digits"].solution.seconds
     say(f"\nPattern search took {other.seconds / ours:.1f} times less time than SMACOF on the digits.")
-    say(f"Pictures: {output / 'digits.png'}, {output / 'manifold.png'}. Maps: the .map.zarr groups beside them.")
+    pictures = ", ".join(str(output / f"{name}.png") for name in maps)
+    say(f"Pictures: {pictures}. Maps: the .map.zarr groups beside them.")
 
 
 def _row(name: str, stress: float, seconds: float) -> list[str]:
@@ -115,8 +119,8 @@ def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, s
     write_result(output / f"{example.name}.map.zarr", result, matrix=str(store), overwrite=True)
     title = f"{example.name}: normalised stress {solution.stress.normalized_stress:.4f}"
     save_map(
-        output / f"{example.name}.png", solution.embedding, colour=example.colour, colour_label=example.colour_label,
-        title=title, history=solution.history,
+        output / f"{example.name}.png", solution.embedding, colour=example.colour,
+        colour_label=example.colour_label, title=title, history=solution.history,
     )  # fmt: skip
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -20,10 +21,10 @@ from psmds_dist.types import Floats, InputError
 class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     """Multidimensional scaling by pattern search.
 
-    Finds coordinates whose Euclidean distances ``d_ij`` come close to given dissimilarities ``t_ij``, by minimising
-    ``sum_ij (t_ij - d_ij)^2 / n^2``. Every point tries moves of one length, the radius, along each axis and takes
-    the best; when an epoch makes no progress the radius halves [1]_. Points move half a matrix at a time, so that
-    rows can be spread over threads and workers; results depend on neither.
+    Finds coordinates whose Euclidean distances ``d_ij`` come close to given dissimilarities ``t_ij``, by
+    minimising ``sum_ij (t_ij - d_ij)^2 / n^2``. Every point tries moves of one length, the radius, along each
+    axis and takes the best; when an epoch makes no progress the radius halves [1]_. Points move half a matrix
+    at a time, so that rows can be spread over threads and workers; results depend on neither.
 
     Parameters
     ----------
@@ -31,8 +32,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         Dimensions of the map.
     bad_moves : bool, default=True
         Whether a point takes its best move even when that raises the error, which is faster and usually ends
-        better. False gives a monotone solve: the error never rises, and at the end no single move of the final
-        radius lowers it.
+        better. False gives a monotone solve: the error never rises, and at the end no single move of the
+        final radius lowers it.
     eps : float, default=1e-4
         The radius halves when an epoch lowers the error by at most this share.
     radius : float, default=None
@@ -53,8 +54,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     client : distributed.Client, default=None
         Dask cluster that does the work. None works in this process.
     memory_limit : int or str, default=None
-        Bytes a worker (or this process) may take, such as ``"4 GiB"``. Rows beyond it are streamed. None takes
-        80 % of the free memory, or half of a Dask worker's limit.
+        Bytes a worker (or this process) may take, such as ``"4 GiB"``. Rows beyond it are streamed. None
+        takes 80 % of the free memory, or half of a Dask worker's limit.
     n_jobs : int, default=None
         Kernel threads in this process; None or -1 takes all. Dask workers use their own number of threads.
     scratch : path, default=None
@@ -69,7 +70,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     raw_embedding_ : (n, n_components) ndarray
         The same as the solver left them.
     mse_ : float
-        Mean of ``(t_ij - d_ij)^2`` over all ``n^2`` ordered pairs. This and all that follow are of `embedding_`.
+        Mean of ``(t_ij - d_ij)^2`` over all ``n^2`` ordered pairs. This and all below are of `embedding_`.
     raw_stress_ : float
         Sum of ``(t_ij - d_ij)^2`` over pairs ``i < j``.
     stress1_ : float
@@ -81,7 +82,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     n_epochs_ : int
         Epochs run.
     history_ : structured ndarray
-        One row an epoch: ``epoch``, ``radius``, ``mse`` (as collected during it), ``seconds``, ``moved`` (share).
+        One row an epoch: ``epoch``, ``radius``, ``mse`` (as collected during it), ``seconds``, ``moved``
+        (share of the points).
     stop_reason_ : str
         ``"radius_tol"``, ``"max_epochs"``, ``"callback"``, ``"interrupted"`` or ``"zero_stress"``.
     radius_ : float
@@ -97,7 +99,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
 
     References
     ----------
-    .. [1] Paraskevopoulos, Tzinis, Vlatakis-Gkaragkounis, Potamianos: Pattern Search Multidimensional Scaling, 2018.
+    .. [1] Paraskevopoulos, Tzinis, Vlatakis-Gkaragkounis, Potamianos: Pattern Search Multidimensional
+       Scaling, 2018.
 
     Examples
     --------
@@ -172,17 +175,17 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
             (a RuntimeError) When the cluster keeps losing workers.
         """
         config = self._config()
+        names = labels_of(X)
         executor = self._executor()
         with row_source(
             X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch
         ) as source:
-            ids = getattr(source, "ids", None) or labels_of(X)
             result = embed(
                 source,
                 config,
                 executor,
                 memory_limit=self.memory_limit,
-                ids=ids,
+                ids=getattr(source, "ids", None) or names,
                 start=init,
                 on_epoch=self.on_epoch,
             )
@@ -207,11 +210,12 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     def _executor(self) -> AnyExecutor:
         if self.client is not None:
             return DaskExecutor(self.client)
-        if self.n_jobs is None or self.n_jobs == -1:
+        jobs: object = self.n_jobs
+        if jobs is None or jobs == -1:
             return InProcessExecutor()
-        if isinstance(self.n_jobs, int) and self.n_jobs > 0:
-            return InProcessExecutor(self.n_jobs)
-        raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {self.n_jobs!r}.")
+        if isinstance(jobs, int | np.integer) and not isinstance(jobs, bool) and jobs > 0:
+            return InProcessExecutor(int(jobs))
+        raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {jobs!r}.")
 
     def _learn(self, result: Embedding) -> PatternSearchMDS:
         solution, stress = result.solution, result.solution.stress
@@ -232,13 +236,23 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.result_ = result
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection out: it is of this process."""
+        return {**super().__getstate__(), "client": None}
+
+    def __sklearn_clone__(self) -> PatternSearchMDS:
+        """Clone as scikit-learn does, but share the connection, which cannot be copied."""
+        twin: PatternSearchMDS = BaseEstimator.__sklearn_clone__(copy.copy(self))
+        twin.client = self.client
+        return twin
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = True
         return tags
 
 
-def seed_from(random_state: int | np.random.RandomState | None) -> int:
+def seed_from(random_state: object) -> int:
     """Turn scikit-learn's ``random_state`` into one seed.
 
     Raises
@@ -255,4 +269,6 @@ def seed_from(random_state: int | np.random.RandomState | None) -> int:
         return int(check_random_state(random_state).randint(2**31))
     elif isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))
-    raise InputError(f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}.")
+    raise InputError(
+        f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}."
+    )

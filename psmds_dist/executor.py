@@ -6,16 +6,19 @@ The only module that imports Dask, and it does so late: small input never waits 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import psutil
 
-from psmds_dist import rows
+from psmds_dist import __version__, rows
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.partition import groups, owners
 from psmds_dist.types import InputError, WorkerError
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Work = Callable[[Sequence[int]], R]
 
-ATTEMPTS = 5
-"""How often the blocks of a failed task are issued again before the run gives up."""
+ATTEMPTS = 3
+"""How often blocks are issued before the run gives up; Dask gives up an issue after four dead workers."""
+
+PATIENCE = 60
+"""Seconds that a cluster without any worker is given to get one."""
 
 
 class InProcessExecutor:
@@ -69,6 +75,10 @@ class InProcessExecutor:
     def require(self, path: str, advice: str = "") -> None:
         """Whoever opened the path is the one who reads it."""
 
+    def compute(self, collection: Any) -> None:
+        """Compute a Dask collection wherever Dask computes it."""
+        collection.compute()
+
     def close(self) -> None:
         """Let go of the rows this run has read."""
         rows.release()
@@ -77,10 +87,10 @@ class InProcessExecutor:
 class DaskExecutor:
     """Runs work on Dask workers, one task a worker and call.
 
-    Blocks belong to workers (`psmds_dist.partition.owners`) so that their rows stay cached, but only as a wish:
-    when a worker is lost its tasks run elsewhere. The work itself, with the coordinates in it, is computed on
-    the cluster rather than scattered, since Dask recomputes what it has computed and cannot restore what was
-    scattered.
+    Blocks belong to workers (`psmds_dist.partition.owners`) so that their rows stay cached, but only as a
+    wish: when a worker is lost its tasks run elsewhere. The work itself, with the coordinates in it, is
+    computed on the cluster rather than scattered, since Dask recomputes what it has computed and cannot
+    restore what was scattered.
 
     Parameters
     ----------
@@ -93,7 +103,41 @@ class DaskExecutor:
     def __init__(self, client: Client) -> None:
         if not hasattr(client, "scheduler_info"):
             raise InputError(f"client must be a connected distributed.Client, not {type(client).__name__}.")
+        if client.asynchronous or client.status != "running":
+            kind = "asynchronous" if client.asynchronous else client.status
+            raise InputError(f"client must be connected and synchronous, but this one is {kind}.")
         self._client = client
+        self._prepared: list[str] = []
+        self._await_worker()
+        self._require_package()
+
+    def _await_worker(self) -> None:
+        """Wait until someone can work; a task that asks for it makes an adaptive cluster start a worker."""
+        try:
+            self._client.submit(int, pure=False).result(timeout=PATIENCE)
+        except TimeoutError:
+            address = self._client.scheduler.address
+            raise WorkerError(
+                f"the Dask scheduler at {address} has had no free worker for {PATIENCE} seconds: start some "
+                f"with 'dask worker {address}', or wait for those that are starting."
+            ) from None
+
+    def _require_package(self) -> None:
+        """Refuse workers without this package: they would leave the cluster over their first task."""
+
+        def installed() -> str:
+            import psmds_dist
+
+            return psmds_dist.__version__
+
+        for address, found in self._client.run(installed, on_error="return").items():
+            if isinstance(found, ImportError):
+                _raise_explained(found)
+            if isinstance(found, str) and found != __version__:
+                raise WorkerError(
+                    f"worker {address} has psmds-dist {found}, but this process {__version__}: install the same "
+                    "version on both sides."
+                )
 
     @property
     def n_workers(self) -> int:
@@ -118,41 +162,41 @@ class DaskExecutor:
         """Yield the result of each task as it comes; blocks of a failed task are issued again."""
         from distributed import as_completed
 
-        key = uuid.uuid4().hex
-        with _large_messages():
-            held = self._client.submit(_identity, work, key=f"psmds-work-{key}", pure=False)
-            issued = {
-                self._submit(held, address, part, f"psmds-{key}-{n}-{k}"): part
-                for n, (address, own) in enumerate(self._share_out(blocks))
-                for k, part in enumerate(groups(own, group))
-            }
+        held = self._send(work)
+        issued = {
+            self._submit(held, part, address): (part, 1)
+            for address, own in self._share_out(blocks)
+            for part in groups(own, group)
+        }
         waiting = as_completed(issued, raise_errors=False)
-        attempts = 0
         try:
             for future in waiting:
-                part = issued.pop(future)
+                part, attempt = issued.pop(future)
                 try:
                     result = future.result()
                 except Exception as error:
-                    attempts += 1
-                    if not _is_loss(error) or attempts > ATTEMPTS:
-                        raise _explained(error) from error
-                    held = self._client.submit(_identity, work, key=f"psmds-work-{uuid.uuid4().hex}", pure=False)
-                    again = self._submit(held, None, part, f"psmds-{uuid.uuid4().hex}")
-                    issued[again] = part
+                    future.release()  # the client would keep it, and with the error's traceback this whole run
+                    if not _is_loss(error) or attempt == ATTEMPTS:
+                        _raise_explained(error)
+                    again = self._submit(self._send(work), part)
+                    issued[again] = part, attempt + 1
                     waiting.add(again)
-                    continue
-                yield part, result
+                else:
+                    yield part, result
         finally:
             if issued:
                 self._client.cancel(list(issued), force=True)
 
-    def _submit(self, held: Any, address: str | None, part: list[int], key: str) -> Any:
+    def _send(self, work: Work[R]) -> Any:
+        with _large_messages():
+            return self._client.submit(_identity, work, key=f"psmds-work-{uuid.uuid4().hex}", pure=False)
+
+    def _submit(self, held: Any, part: list[int], address: str | None = None) -> Any:
         where: dict[str, Any] = {"workers": [address], "allow_other_workers": True} if address else {}
-        return self._client.submit(_call, held, part, key=key, pure=False, **where)
+        return self._client.submit(_call, held, part, key=f"psmds-{uuid.uuid4().hex}", pure=False, **where)
 
     def memory_limit(self) -> int:
-        """Bytes a worker may take when nobody said: half of the smallest worker's limit, or of its machine."""
+        """Bytes a worker may take when nobody said: half the smallest worker's limit, or of its machine."""
         limits = [int(worker.get("memory_limit") or 0) for worker in self._workers().values()]
         known = [limit for limit in limits if limit > 0]
         return (min(known) if known else psutil.virtual_memory().available // max(1, len(limits))) // 2
@@ -163,17 +207,13 @@ class DaskExecutor:
         return {name: peaks[w["address"]] for name, w in self._workers().items() if w["address"] in peaks}
 
     def prepare(self, function: Callable[[], object]) -> None:
-        """Call a function here, which fills Numba's cache on disk, then once on every worker, present or to come."""
-        from distributed import WorkerPlugin
-
-        class Prepare(WorkerPlugin):  # type: ignore[misc]
-            name = f"psmds-{function!r}"
-
-            def setup(self, worker: object) -> None:
-                function()
-
+        """Call a function here, which fills Numba's cache on disk, then on workers, present or to come."""
         function()
-        self._client.register_plugin(Prepare())
+        self._prepared.append(f"psmds-{function!r}")
+        try:
+            _at_start(self._client, self._prepared[-1], function)
+        except Exception as error:
+            _raise_explained(error)
 
     def require(self, path: str, advice: str = "put it where all machines can read it") -> None:
         """Make sure that every worker sees a path.
@@ -183,22 +223,40 @@ class DaskExecutor:
         InputError
             When one does not, named.
         """
-        seen = self._client.run(os.path.exists, path)
+        if "://" in path and not path.startswith("memory:"):
+            return  # a remote store: who can reach it shows when it is read
+        seen = self._client.run(os.path.exists, path, on_error="ignore")
         blind = sorted(worker for worker, sees in seen.items() if not sees)
         if blind:
-            raise InputError(f"{len(blind)} of {len(seen)} workers (first {blind[0]}) cannot see {path}: {advice}.")
+            raise InputError(
+                f"{len(blind)} of {len(seen)} workers (first {blind[0]}) cannot see {path}: {advice}."
+            )
+
+    def compute(self, collection: Any) -> None:
+        """Compute a Dask collection on the cluster."""
+        try:
+            self._client.compute(collection).result()
+        except Exception as error:
+            _raise_explained(error)
 
     def close(self) -> None:
-        """Let go of the rows that the workers hold; a cluster that is gone holds none."""
+        """Let go of the rows that the workers hold; a cluster that is gone holds none.
+
+        What `prepare` left with the scheduler goes too, lest workers without this package fail to join later.
+        """
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._client.run(rows.release, on_error="ignore")
+            while self._prepared:
+                self._client.unregister_worker_plugin(self._prepared.pop())
 
 
 AnyExecutor = InProcessExecutor | DaskExecutor
 
 
-def write_dask_array(array: Any, write: Callable[[int, Any], object], rows: int) -> None:
-    """Compute a Dask array in blocks of whole rows and hand each to ``write(block, rows)``, where it was computed.
+def write_dask_array(
+    array: Any, write: Callable[[int, Any], object], rows: int, executor: AnyExecutor
+) -> None:
+    """Compute a Dask array in blocks of whole rows and hand each to ``write(block, rows)``, where it is.
 
     Every Dask chunk is exactly one block, so no two tasks ever write to the same chunk of a store.
     """
@@ -211,7 +269,7 @@ def write_dask_array(array: Any, write: Callable[[int, Any], object], rows: int)
 
     whole = array.rechunk((rows, array.shape[1]))
     chunks = ((1,) * whole.numblocks[0], (1,))
-    map_blocks(one, whole, dtype=bool, chunks=chunks, meta=np.zeros((0, 0), bool)).compute()
+    executor.compute(map_blocks(one, whole, dtype=bool, chunks=chunks, meta=np.zeros((0, 0), bool)))
 
 
 def _identity(work: Work[R]) -> Work[R]:
@@ -227,22 +285,36 @@ def _call(work: Work[R], blocks: list[int]) -> R:
 
 
 def _is_loss(error: Exception) -> bool:
-    from distributed import CommClosedError, FutureCancelledError, KilledWorker
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError
 
-    return isinstance(error, KilledWorker | FutureCancelledError | CommClosedError)
+    return isinstance(error, KilledWorker | CancelledError | CommClosedError)
 
 
-def _explained(error: Exception) -> Exception:
+def _raise_explained(error: Exception) -> NoReturn:
+    """Raise faults of the cluster in words of this package, and a work's own as they are."""
     if _is_loss(error):
-        return WorkerError(
-            f"the cluster lost its workers {ATTEMPTS} times over the same blocks ({type(error).__name__}); most "
-            "often the machine is out of memory: lower memory_limit, or start fewer workers on it."
-        )
+        raise WorkerError(
+            f"the cluster lost its workers {ATTEMPTS} times over the same blocks ({type(error).__name__}); "
+            "most often the machine is out of memory: lower memory_limit, or start fewer workers on it."
+        ) from error
     if isinstance(error, ModuleNotFoundError):
-        return WorkerError(
-            f"a worker cannot import {error.name!r}: install psmds-dist, in the same versions, where the workers run."
-        )
-    return error
+        raise WorkerError(
+            f"a worker cannot import {error.name!r}: install psmds-dist, in the same versions, where the "
+            "workers run."
+        ) from error
+    raise error
+
+
+def _at_start(client: Client, name: str, function: Callable[[], object]) -> None:
+    """Call a function once in every worker process, present or to come."""
+    from distributed import WorkerPlugin
+
+    class AtStart(WorkerPlugin):  # type: ignore[misc]
+        def setup(self, worker: object) -> None:
+            function()
+
+    client.register_plugin(AtStart(), name=name)
 
 
 @contextlib.contextmanager
@@ -255,8 +327,17 @@ def _large_messages() -> Iterator[None]:
 
 
 def _peak_resident() -> int:
+    """Peak resident bytes of this process, where the system tells them apart from those of its parent."""
     import resource
     import sys
+
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/self/status", encoding="ascii", errors="replace") as status,
+    ):
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -277,11 +358,14 @@ def connect(address: str | None = None, scheduler_file: str | None = None) -> Cl
             f"scheduler file {scheduler_file!r} does not exist: start 'dask scheduler --scheduler-file "
             f"{scheduler_file}' first, on a file system that this machine shares with it."
         )
-    target = {"scheduler_file": scheduler_file} if scheduler_file else {"address": address}
     try:
-        return Client(**target, timeout="20s")
-    except (OSError, TimeoutError, ValueError) as error:
-        raise InputError(f"no Dask scheduler answers at {scheduler_file or address!r}: {error}.") from None
+        if scheduler_file is not None:
+            with open(scheduler_file, encoding="utf-8") as file:
+                address = json.load(file)["address"]
+        return Client(address)  # waits as long as Dask's setting distributed.comm.timeouts.connect says
+    except (OSError, TimeoutError, ValueError, KeyError) as error:
+        place = scheduler_file or address
+        raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {error}.") from None
 
 
 WORKER_ENVIRONMENT = {
@@ -295,7 +379,7 @@ WORKER_ENVIRONMENT = {
 
 @contextlib.contextmanager
 def local_client(workers: int, threads: int) -> Iterator[Client]:
-    """A cluster on this machine for the length of a with block, listening on loopback only.
+    """Start a cluster on this machine for the length of a with block, listening on loopback only.
 
     Parameters
     ----------
@@ -308,8 +392,11 @@ def local_client(workers: int, threads: int) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
     settings = {
-        **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
+        **{
+            f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()
+        },
         "distributed.scheduler.worker-ttl": "60s",
+        "distributed.scheduler.no-workers-timeout": f"{PATIENCE}s",
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False,
@@ -320,12 +407,16 @@ def local_client(workers: int, threads: int) -> Iterator[Client]:
             n_workers=workers, threads_per_worker=threads, dashboard_address="127.0.0.1:0", host="127.0.0.1"
         )
     with cluster, Client(cluster) as client:
+        _at_start(client, "psmds-interrupts", partial(signal.signal, signal.SIGINT, signal.SIG_IGN))
         yield client
 
 
 @contextlib.contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Start processes that a Ctrl-C at the terminal does not reach: the run ends them, in order."""
+    """Start processes that a Ctrl-C at the terminal does not reach: the run ends them, in order.
+
+    Workers that a nanny starts later are told by a plugin.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -6,11 +6,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from psmds_dist.executor import AnyExecutor, write_dask_array
 from psmds_dist.ingest import ArrayRows, Symmetrized
@@ -26,25 +27,29 @@ def labels_of(matrix: object) -> list[str] | None:
     names = [str(name) for name in index]
     if names != [str(name) for name in columns] and len(names) == len(columns):
         raise InputError(
-            "the data frame's index and columns name the points in different orders: reindex it so that row and "
-            "column k are the same point."
+            "the data frame's index and columns name the points in different orders: reindex it so that row "
+            "and column k are the same point."
         )
     return names
 
 
 def size_of(matrix: Any) -> int:
-    """Number of points of a matrix that has a shape.
+    """Return the number of points of a matrix that has a shape.
 
     Raises
     ------
     InputError
         When it is not square.
     """
-    shape = tuple(int(length) for length in matrix.shape)
+    shape = tuple(matrix.shape)
+    if not all(length == length for length in shape):
+        raise InputError("X is a Dask array of unknown shape: call its compute_chunk_sizes() first.")
     if len(shape) != 2 or shape[0] != shape[1]:
-        hint = "; for a table of features compute distances first ('psmds distances')" if len(shape) == 2 else ""
+        hint = (
+            "; for a table of features compute distances first ('psmds distances')" if len(shape) == 2 else ""
+        )
         raise InputError(f"X must be a square matrix of dissimilarities, not of shape {shape}{hint}.")
-    return shape[0]
+    return int(shape[0])
 
 
 @contextmanager
@@ -79,19 +84,42 @@ def row_source(
     InputError
         When the input cannot be read as a square matrix of numbers.
     """
+    dtype = _row_type(dtype)
     if isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix):
         yield _stored(matrix, executor, dtype, symmetrize)
     elif _is_from("dask", matrix):
         with _scratch_store(scratch, executor) as path:
-            yield _from_dask(matrix, path, dtype, symmetrize)
+            yield _from_dask(matrix, path, dtype, symmetrize, executor)
     else:
-        array = ArrayRows(np.asarray(matrix), dtype=dtype)
+        array = ArrayRows(_in_memory(matrix), dtype=dtype)
         source: RowSource = Symmetrized(array) if symmetrize else array
         if executor.in_process:
             yield source
         else:
             with _scratch_store(scratch, executor) as path:
                 yield _copied(source, path)
+
+
+def _row_type(dtype: Any) -> str:
+    with suppress(TypeError):
+        name = str(np.dtype(dtype))
+        if name in ("float32", "float64"):
+            return name
+    raise InputError(f"dtype must be 'float32' or 'float64', not {dtype!r}.")
+
+
+def _in_memory(matrix: Any) -> NDArray[Any]:
+    if np.ma.isMaskedArray(matrix) and np.ma.is_masked(matrix):
+        raise InputError("X has masked entries, but missing pairs are not supported yet: fill them in.")
+    if hasattr(matrix, "toarray"):
+        raise InputError(
+            "X is a sparse matrix, whose missing entries would be read as distances of zero: pass all "
+            "dissimilarities as an array."
+        )
+    try:
+        return np.asarray(matrix)
+    except ValueError as error:
+        raise InputError(f"X cannot be made an array ({error}): pass a square matrix of numbers.") from None
 
 
 def _is_from(package: str, value: object) -> bool:
@@ -106,13 +134,13 @@ def _stored(matrix: Any, executor: AnyExecutor, dtype: str, symmetrize: bool) ->
         executor.require(str(rows.path))
     if symmetrize:
         raise InputError(
-            "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' once and "
-            "embed the store it writes."
+            "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' "
+            "once and embed the store it writes."
         )
     return rows
 
 
-def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool) -> RowSource:
+def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: AnyExecutor) -> RowSource:
     """Compute a Dask array into a store, each of its new chunks exactly one chunk of the store."""
     from psmds_dist.store import create
 
@@ -120,7 +148,7 @@ def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool) -> RowSourc
     if symmetrize:
         array = (array + array.T) / 2
     target = create(path, n, dtype)
-    write_dask_array(array.astype(dtype), target.write, Layout(n).rows)
+    write_dask_array(array.astype(dtype), target.write, Layout(n).rows, executor)
     return target
 
 
@@ -140,7 +168,10 @@ def _copied(source: RowSource, path: Path) -> RowSource:
 
 @contextmanager
 def _scratch_store(scratch: str | os.PathLike[str] | None, executor: AnyExecutor) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="psmds-", dir=scratch))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="psmds-", dir=scratch))
+    except OSError as error:
+        raise InputError(f"scratch={str(scratch)!r} cannot be written to: {error.strerror}.") from None
     try:
         executor.require(str(folder), "pass scratch= a directory that all machines share")
         yield folder / "matrix.zarr"

@@ -19,17 +19,23 @@ MIN_BLOCKS = 32
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows of an ``n x n`` matrix cut into equal blocks (the last may be shorter).
+    """Rows of an ``n x n`` matrix, or an ``n x width`` panel, cut into equal blocks (the last may be shorter).
 
-    The cut depends on ``n`` only, never on workers, memory or chunks, so that results do not either.
+    The cut depends on the shape only, never on workers, memory or chunks, so that results do not either.
     """
 
     n: int
+    width: int | None = None
+
+    @property
+    def columns(self) -> int:
+        """Numbers in a row."""
+        return self.n if self.width is None else self.width
 
     @property
     def rows(self) -> int:
         """Rows a block."""
-        return max(1, min(BLOCK_BYTES // (4 * self.n), self.n // MIN_BLOCKS))
+        return max(1, min(BLOCK_BYTES // (4 * self.columns), self.n // MIN_BLOCKS))
 
     @property
     def count(self) -> int:
@@ -82,7 +88,7 @@ class RowMemory:
         BudgetError
             When not even two blocks fit.
         """
-        block = layout.rows * layout.n * itemsize
+        block = layout.rows * layout.columns * itemsize
         tall = max(1, -(-band // layout.rows))
         if layout.count * block <= budget:
             return cls(layout.count, tall, 0, block)

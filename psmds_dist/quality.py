@@ -71,6 +71,7 @@ def canonical(x: Floats) -> Floats:
     x : (n, L) ndarray
         Coordinates.
     """
+    x = np.ascontiguousarray(x, dtype=np.float64)  # sums in one order, however the map lies in memory
     centred = x - x.mean(axis=0)
     # einsum, not matmul: the order of BLAS sums may depend on its threads
     _, vectors = np.linalg.eigh(np.einsum("ij,ik->jk", centred, centred))

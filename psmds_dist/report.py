@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from psmds_dist.check import Progress
 from psmds_dist.events import EpochEvent, OnEpoch
 from psmds_dist.quality import Stress
 
@@ -16,8 +17,8 @@ from psmds_dist.quality import Stress
 class TimeLeft:
     """Guesses the time to the end from the pace at which the radius has been halving.
 
-    Epochs at the large radii make the map and are many; the rest halve nearly every time. So the guess takes the
-    epochs a halving has needed lately, not since the start, and never fewer than one.
+    Epochs at the large radii make the map and are many; the rest halve nearly every time. So the guess takes
+    the epochs a halving has needed lately, not since the start, and never fewer than one.
     """
 
     _radius: float = math.inf
@@ -36,7 +37,7 @@ class TimeLeft:
 
 
 def describe_seconds(seconds: float) -> str:
-    """A duration as a person says it."""
+    """Say a duration as a person does."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -45,7 +46,7 @@ def describe_seconds(seconds: float) -> str:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[OnEpoch]:
-    """A line that shows epoch, radius, error and time left; nothing when standard error is not a terminal."""
+    """Show a line with epoch, radius, error and time left; nothing when standard error is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda event: None
         return
@@ -53,7 +54,13 @@ def progress(quiet: bool) -> Iterator[OnEpoch]:
     from rich.live import Live
 
     left = TimeLeft()
-    with Live(console=Console(stderr=True), transient=True, refresh_per_second=8) as live:
+    line = Live(
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=8,
+        redirect_stdout=sys.stdout.isatty(),  # else what is printed meanwhile would not reach its file
+    )
+    with line as live:
 
         def show(event: EpochEvent) -> None:
             live.update(
@@ -66,21 +73,22 @@ def progress(quiet: bool) -> Iterator[OnEpoch]:
 
 
 @contextmanager
-def counter(what: str, quiet: bool) -> Iterator[object]:
-    """A bar for a pass over blocks; yields ``show(done, total)``, silent when standard error is not a terminal."""
+def counter(what: str, quiet: bool) -> Iterator[Progress]:
+    """Show a bar for a pass over blocks; yields ``show(done, total)``, which is silent off a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console, redirect = Console(stderr=True), sys.stdout.isatty()
+    with Bar(console=console, transient=True, redirect_stdout=redirect) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def stress_lines(stress: Stress) -> str:
-    """The figures of a map, one a line."""
+    """List the figures of a map, one a line."""
     return "\n".join(
         (
             f"normalised stress  {stress.normalized_stress:.6f}   sqrt(sum (t-d)^2 / sum t^2)",
@@ -95,7 +103,10 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     """Columns, aligned; the first to the left, the others to the right."""
     widths = [max(len(line[k]) for line in [head, *rows]) for k in range(len(head))]
     lines = [
-        "  ".join(cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(line, widths, strict=True)))
+        "  ".join(
+            cell.ljust(w) if k == 0 else cell.rjust(w)
+            for k, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
         for line in [head, *rows]
     ]
     return "\n".join(line.rstrip() for line in lines)

@@ -42,7 +42,9 @@ class Result:
     attributes: dict[str, Any]
 
 
-def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str | None, overwrite: bool) -> None:
+def write_result(
+    path: str | os.PathLike[str], result: Embedding, *, matrix: str | None, overwrite: bool
+) -> None:
     """Write a run's outcome as a Zarr group.
 
     Parameters
@@ -68,7 +70,10 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
         "embedding": solution.embedding,
         "raw_embedding": solution.raw_embedding,
         "point_stress": stress.point_stress,
-        **{f"history/{column}": np.ascontiguousarray(solution.history[column]) for column in HISTORY.names or ()},
+        **{
+            f"history/{column}": np.ascontiguousarray(solution.history[column])
+            for column in HISTORY.names or ()
+        },
     }
     attributes = {
         "matrix": matrix,
@@ -108,7 +113,10 @@ def read_result(path: str | os.PathLike[str]) -> Result:
     for name, column in zip(HISTORY.names or (), columns, strict=True):
         history[name] = column
     stress = Stress(
-        *(float(attributes[name]) for name in ("mse", "raw_stress", "stress1", "normalized_stress")),
+        mse=float(attributes["mse"]),
+        raw_stress=float(attributes["raw_stress"]),
+        stress1=float(attributes["stress1"]),
+        normalized_stress=float(attributes["normalized_stress"]),
         point_stress=arrays["point_stress"],
     )
     return Result(arrays["embedding"], arrays["raw_embedding"], stress, history, ids, attributes)
@@ -124,7 +132,8 @@ def export(result: Result, path: str | os.PathLike[str]) -> None:
     """
     kind = Path(path).suffix.lower()
     if kind == ".npy":
-        np.save(path, result.embedding)
+        with Path(path).open("wb") as file:  # numpy.save would add its ending to a name in capitals
+            np.save(file, result.embedding)
     elif kind in (".csv", ".tsv"):
         _export_table(result, Path(path), "," if kind == ".csv" else "\t")
     else:

@@ -13,6 +13,11 @@ from psmds_dist.partition import Layout, RowMemory
 from psmds_dist.types import Ints, Rows, RowSource
 
 
+def layout_of(source: RowSource) -> Layout:
+    """How the rows of a source are cut; a panel is a source with rows of its own ``width``."""
+    return Layout(source.n, getattr(source, "width", None))
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rows at hand: row ``slots[k]`` of ``rows`` belongs to point ``points[k]``."""
@@ -41,9 +46,9 @@ class RowCache:
 
     def __init__(self, source: RowSource, budget: int) -> None:
         self.source = source
-        self.layout = Layout(source.n)
+        self.layout = layout_of(source)
         self._memory = RowMemory.plan(self.layout, source.dtype.itemsize, source.band, budget)
-        self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, source.n), source.dtype)
+        self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
         self._slot: dict[int, int] = {}
         self._buffers: list[Rows] = []
         self._lock = threading.Lock()
@@ -115,7 +120,7 @@ class RowCache:
 
     def _buffer(self, turn: int) -> Rows:
         while len(self._buffers) < 2:
-            shape = (self._memory.run_blocks * self.layout.rows, self.source.n)
+            shape = (self._memory.run_blocks * self.layout.rows, self.layout.columns)
             self._buffers.append(np.empty(shape, self.source.dtype))
         return self._buffers[turn % 2]
 
@@ -125,7 +130,7 @@ class ResidentRows:
 
     def __init__(self, matrix: Rows) -> None:
         self._matrix = matrix
-        self._layout = Layout(matrix.shape[0])
+        self._layout = Layout(*matrix.shape)
 
     def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
         """Yield the rows of ``blocks`` as one batch."""

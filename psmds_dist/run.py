@@ -61,16 +61,22 @@ class Plan:
     def describe(self) -> str:
         """Say in one line how the matrix will be read."""
         matrix = format_bytes(self.layout.count * self.memory.block_bytes)
-        kept = "kept in memory" if self.cached_share == 1 else f"{self.cached_share:.0%} kept in memory, rest streamed"
+        kept = (
+            "kept in memory"
+            if self.cached_share == 1
+            else f"{self.cached_share:.0%} kept in memory, rest streamed"
+        )
         again = ""
         if self.read_cost > 1.05 and self.cached_share < 1:
-            again = f"; its chunks suit row blocks badly, an epoch reads it {self.read_cost:.1f} times: ingest it once"
+            again = f"; an epoch reads its chunks {self.read_cost:.1f} times, so ingest it once"
         budget = format_bytes(self.limit)
         who = "1 process" if self.workers == 1 else f"{self.workers} workers"
         return f"{self.layout.n:,} points, rows {matrix}, {who} with {budget} each: {kept}{again}"
 
 
-def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: Any = None) -> Plan:
+def plan_run(
+    source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: Any = None
+) -> Plan:
     """Decide how memory is spent, or refuse.
 
     Raises
@@ -89,8 +95,8 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
     budget = row_budget(limit, source.n, config.n_components)
     if budget <= 0:
         raise BudgetError(
-            f"memory_limit is {format_bytes(limit)} a worker, but the coordinates of {source.n:,} points alone need "
-            f"{format_bytes(limit - budget)}; raise memory_limit."
+            f"memory_limit is {format_bytes(limit)} a worker, but the coordinates of {source.n:,} points "
+            f"alone need {format_bytes(limit - budget)}; raise memory_limit."
         )
     layout = Layout(source.n)
     memory = RowMemory.plan(layout, source.dtype.itemsize, source.band, budget)
@@ -99,7 +105,7 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
 
 
 def checked(source: RowSource, executor: AnyExecutor, ids: list[str] | None) -> InputCheck:
-    """Result of the input check: the one kept with a store when it still holds, else a pass over the rows."""
+    """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
     from psmds_dist.store import ZarrRows, load_check, save_check
 
     kept = load_check(source) if isinstance(source, ZarrRows) else None
@@ -109,6 +115,11 @@ def checked(source: RowSource, executor: AnyExecutor, ids: list[str] | None) -> 
     if isinstance(source, ZarrRows):
         save_check(source, check)
     return check
+
+
+def warm_up(source: RowSource, n_components: int, executor: AnyExecutor, axes: int | None = None) -> None:
+    """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
+    executor.prepare(partial(warm_up_solver, n_components, source.dtype.name, axes or n_components))
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,7 @@ def embed(
         start = _usable_start(start, source.n, config.n_components)
     try:
         check = checked(source, executor, ids)
-        executor.prepare(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes))
+        warm_up(source, config.n_components, executor, config.tried_axes)
         solution = solve(
             source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
         )
@@ -158,9 +169,7 @@ def embed(
         executor.close()
 
 
-def measure(
-    source: RowSource, embedding: Floats, executor: AnyExecutor, memory_limit: Any = None
-) -> Stress:
+def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_limit: Any = None) -> Stress:
     """Stress of any map of a matrix, in one pass.
 
     Parameters
@@ -174,7 +183,8 @@ def measure(
     memory_limit : int or str, optional
         Bytes a worker may take.
     """
-    x = _usable_start(embedding, source.n, np.shape(embedding)[1], "embedding")
+    dims = np.shape(embedding)[-1] if np.ndim(embedding) else 0
+    x = _usable_start(embedding, source.n, dims, "embedding")
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), executor, memory_limit)
     try:
         field = Field(Held(source, plan.budget), executor)
@@ -184,7 +194,10 @@ def measure(
 
 
 def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") -> Floats:
-    given = np.asarray(start, dtype=np.float64)
+    try:
+        given = np.asarray(start, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be an array of numbers of shape ({n}, {n_components}).") from None
     if given.shape != (n, n_components) or not np.isfinite(given).all():
         raise InputError(
             f"{name} must be finite coordinates of shape ({n}, {n_components}), not of shape {given.shape}"

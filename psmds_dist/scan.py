@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -14,12 +14,25 @@ from numpy.typing import NDArray
 
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 from psmds_dist.partition import Layout
+from psmds_dist.rows import layout_of
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
 
 PANEL_BYTES = 128_000_000
 """Most row data that a pass holds at a time in a process, where rows are stored many together."""
 
 _KEY = 0x70736D6473
+
+F = TypeVar("F", covariant=True)
+
+
+class Finding(Protocol[F]):
+    """What collects findings about the blocks of one group, as `Scanner` does."""
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Look at the rows of ``block``."""
+
+    def result(self) -> F:
+        """Return what was found."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +105,11 @@ class Scanner:
 
 def _faults(rows: Rows, lo: int) -> dict[str, Fault | None]:
     wrong = {"nan": np.isnan(rows), "infinite": np.isinf(rows), "negative": rows < 0}
-    return {kind: _fault(mask, rows, lo) for kind, mask in wrong.items()}
+    return {kind: find_fault(mask, rows, lo) for kind, mask in wrong.items()}
 
 
-def _fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> Fault | None:
+def find_fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> Fault | None:
+    """Return the first of the entries that are wrong, and their count; ``lo`` is the row of the first."""
     count = int(np.count_nonzero(wrong))
     if not count:
         return None
@@ -168,39 +182,39 @@ def runs(blocks: Iterable[int], most: int) -> Iterator[range]:
 
 def panels(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tuple[range, Rows]]:
     """Read ``blocks`` of a source, up to ``most`` consecutive ones with one call, into one buffer."""
-    layout = Layout(source.n)
-    buffer: Rows = np.empty((min(most, len(blocks)) * layout.rows, source.n), source.dtype)
+    layout = layout_of(source)
+    buffer: Rows = np.empty((min(most, len(blocks)) * layout.rows, layout.columns), source.dtype)
     for run in runs(blocks, most):
         lo, hi = layout.bounds(run[0])[0], layout.bounds(run[-1])[1]
         source.read(lo, hi, buffer)
         yield run, buffer[: hi - lo]
 
 
-def split(run: range, panel: Rows) -> Iterator[tuple[int, Rows]]:
+def split(layout: Layout, run: range, panel: Rows) -> Iterator[tuple[int, Rows]]:
     """Cut the rows of a run into those of its blocks."""
-    rows = Layout(panel.shape[1]).rows
     for k, block in enumerate(run):
-        yield block, panel[k * rows : (k + 1) * rows]
+        yield block, panel[k * layout.rows : (k + 1) * layout.rows]
 
 
 def panel_blocks(source: RowSource, limit: int = PANEL_BYTES) -> int:
     """Blocks to read together, so that rows stored together are read once, as far as memory allows."""
-    layout = Layout(source.n)
-    most = limit // (layout.rows * source.n * source.dtype.itemsize)
+    layout = layout_of(source)
+    most = limit // (layout.rows * layout.columns * source.dtype.itemsize)
     return max(1, min(-(-source.band // layout.rows), most))
 
 
 @dataclass(frozen=True)
-class ScanBlocks:
-    """Work of the pass over a matrix that exists already."""
+class ScanBlocks(Generic[F]):
+    """Work of the pass over rows that exist already."""
 
     source: RowSource
+    scanner: Callable[[], Finding[F]]
 
-    def __call__(self, blocks: Sequence[int]) -> GroupScan:
+    def __call__(self, blocks: Sequence[int]) -> F:
         """Scan ``blocks``."""
-        scanner = Scanner(self.source.n)
+        scanner, layout = self.scanner(), layout_of(self.source)
         for run, panel in panels(self.source, blocks, panel_blocks(self.source)):
-            for block, rows in split(run, panel):
+            for block, rows in split(layout, run, panel):
                 scanner.add(block, rows)
         return scanner.result()
 
@@ -224,5 +238,5 @@ class GatherColumns:
 def group_size(source: RowSource, executor: Executor, limit: int = PANEL_BYTES) -> int:
     """Blocks a task of a pass: several tasks a worker for progress, each of whole panels."""
     panel = panel_blocks(source, limit)
-    share = Layout(source.n).count // (8 * executor.n_workers)
+    share = layout_of(source).count // (8 * executor.n_workers)
     return max(1, share // panel) * panel

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.errors import BudgetError as BudgetError
+from psmds_dist.errors import InputError as InputError
+from psmds_dist.errors import PsmdsError as PsmdsError
+from psmds_dist.errors import WorkerError as WorkerError
+
 Rows = NDArray[np.float32] | NDArray[np.float64]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 R = TypeVar("R")
-
-
-class PsmdsError(Exception):
-    """Base of every error that this package raises on purpose; its text is one sentence for the user."""
-
-
-class InputError(PsmdsError, ValueError):
-    """An argument, file or matrix that cannot be used as it is."""
-
-
-class BudgetError(PsmdsError, MemoryError):
-    """The work cannot be done inside the memory budget."""
-
-
-class WorkerError(PsmdsError, RuntimeError):
-    """The cluster could not finish a round."""
 
 
 class RowSource(Protocol):

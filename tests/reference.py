@@ -61,17 +61,20 @@ def gains_of_rows(t_rows, x, points, steps):
 
     rows = list(zip(t_rows, points, strict=True))
     here = [row_error(row, i, x[i]) for row, i in rows]
-    gains = [[math.fsum(row_error(row, i, x[i] + s) - h) for s in steps] for (row, i), h in zip(rows, here, strict=True)]
+    gains = [
+        [math.fsum(row_error(row, i, x[i] + s) - h) for s in steps]
+        for (row, i), h in zip(rows, here, strict=True)
+    ]
     return np.array([math.fsum(h) for h in here]), np.array(gains)
 
 
 def rounding(t_rows, x, points, steps, dtype, span):
     """Bounds on the rounding errors of `psmds_dist.kernels.moves.propose`: of its errors and of its gains.
 
-    One unit ``eps`` an operation, to first order. A squared distance, before or after a move, is a sum of at most
-    L + 2 products, each of at most (d + |s|)^2 in size, so it is off by ``(L + 6) eps (d + |s|)^2``. Its root is
-    then off by at most the root of that, and by at most that divided by the root. Sums over a tile of ``span``
-    columns may be taken in any order: ``span * eps`` times the sum of magnitudes.
+    One unit ``eps`` an operation, to first order. A squared distance, before or after a move, is a sum of at
+    most L + 2 products, each of at most (d + |s|)^2 in size, so it is off by ``(L + 6) eps (d + |s|)^2``. Its
+    root is then off by at most the root of that, and by at most that divided by the root. Sums over a tile of
+    ``span`` columns may be taken in any order: ``span * eps`` times the sum of magnitudes.
     """
     unit = np.finfo(dtype).eps
     tiny = np.finfo(float).eps
@@ -83,7 +86,9 @@ def rounding(t_rows, x, points, steps, dtype, span):
     off_distance = (dims + 4) * unit * distance
     residual = np.abs(t - distance)
     errors = (
-        2 * residual * (off_distance + unit * residual) + off_distance**2 + (3 + min(n, span)) * unit * residual**2
+        2 * residual * (off_distance + unit * residual)
+        + off_distance**2
+        + (3 + min(n, span)) * unit * residual**2
     ).sum(axis=1)
     gains = np.empty((len(points), len(steps)))
     for m, step in enumerate(steps):
@@ -181,11 +186,16 @@ def scale_of(t):
 
 
 class MatrixRows:
-    """A row source over an array that pretends to be storage: not resident, and it counts what is read."""
+    """A row source over an array that pretends to be storage: not resident, and it counts what is read.
+
+    A matrix that is not square is a panel: some columns for all points.
+    """
 
     def __init__(self, matrix, band=1, token="matrix", before_read=None):
         self.matrix = matrix
-        self.n = len(matrix)
+        self.n, width = matrix.shape
+        if width != self.n:
+            self.width = width
         self.dtype = matrix.dtype
         self.band = band
         self.token = f"{token} {id(matrix)} {band}"
@@ -200,7 +210,7 @@ class MatrixRows:
     def read(self, lo, hi, out):
         assert 0 <= lo < hi <= self.n
         assert out.shape[0] >= hi - lo
-        assert out.shape[1] == self.n
+        assert out.shape[1] == self.matrix.shape[1]
         assert out.dtype == self.dtype
         assert out.flags.c_contiguous
         if self._before_read is not None:

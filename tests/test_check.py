@@ -1,6 +1,6 @@
 import os
 import pickle
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -108,7 +108,7 @@ def test_runs_are_consecutive_and_complete(blocks, most):
 
 def test_work_is_picklable():
     matrix = distances(70)
-    work = pickle.loads(pickle.dumps(ScanBlocks(ArrayRows(matrix))))
+    work = pickle.loads(pickle.dumps(ScanBlocks(ArrayRows(matrix), partial(Scanner, len(matrix)))))
     group = pickle.loads(pickle.dumps(work([3, 1])))
     assert [scan.block for scan in group.blocks] == [1, 3]
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from psmds_dist.ingest import (
 )
 from psmds_dist.ingest.building import BuildBlocks
 from psmds_dist.partition import Layout
+from psmds_dist.scan import Scanner
 from psmds_dist.store import create, load_check, open_rows
 from psmds_dist.types import InputError
 
@@ -214,7 +216,7 @@ def test_sources_and_work_pickle(tmp_path):
     ):
         for changed in (source, ZeroDiagonal(source), Symmetrized(source)):
             assert pickle.loads(pickle.dumps(changed)).token == changed.token
-        work = pickle.loads(pickle.dumps(BuildBlocks(ZeroDiagonal(source), target, 1)))
+        work = pickle.loads(pickle.dumps(BuildBlocks(ZeroDiagonal(source), target, 1, partial(Scanner, 97))))
         assert [scan.block for scan in work([0, 2]).blocks] == [0, 2]
 
 

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import distances, gains_by_recomputing, gains_of_rows, rounding, search_directions
 
-from psmds_dist.kernels import moves
-from psmds_dist.kernels.jit import available_threads, parallel_region
+from psmds_dist.kernels import jit, moves
 
 TYPES = [("float32", "float32"), ("float32", "float64"), ("float64", "float64")]
 """Rows and coordinates. Float64 rows always meet float64 coordinates (`psmds_dist.schedule.arithmetic`)."""
@@ -78,7 +78,9 @@ def test_errors_and_gains_are_those_of_a_full_recomputation(task, read_only):
 def test_some_axes_in_any_order_give_the_gains_of_those_axes(task, data):
     t, x, points, slots, radius = task
     dims = x.shape[1]
-    axes = np.array(data.draw(st.permutations(range(dims)))[: data.draw(st.integers(1, dims))], dtype=np.int64)
+    axes = np.array(
+        data.draw(st.permutations(range(dims)))[: data.draw(st.integers(1, dims))], dtype=np.int64
+    )
     rows = stored(t, points, slots, read_only=False)
     errors, gains = moves.propose(rows, slots, points, np.ascontiguousarray(x.T), radius, axes)
     exact = x.astype(float)
@@ -131,8 +133,9 @@ def distances_from(a, b):
 
 @pytest.mark.parametrize("dims", [1, 2, 3, 4])
 @pytest.mark.parametrize("type_", ["float32", "float64"])
-def test_two_threads_give_the_bits_of_one(dims, type_):
-    assert available_threads() >= 2
+def test_two_threads_give_the_bits_of_one(dims, type_, monkeypatch):
+    assert jit.available_threads() >= 2
+    monkeypatch.setattr(jit, "PAIRS_A_THREAD", 1)  # two threads even for a small matrix
     n = 300
     rng = np.random.default_rng(1)
     x = rng.normal(size=(dims, n)).astype(type_)
@@ -140,11 +143,19 @@ def test_two_threads_give_the_bits_of_one(dims, type_):
     points = rng.permutation(n)
     results = []
     for threads in (1, 2):
-        with parallel_region(threads):
+        with jit.parallel_region(threads):
             proposal = moves.propose(t, points, points, x, 0.5, np.arange(dims))
             results.append([*proposal, moves.row_sums(t, points, points, x.astype(float))])
     for one, two in zip(*results, strict=True):
         assert_array_equal(one, two)
+
+
+def test_little_work_wakes_no_second_thread():
+    with jit.parallel_region(2):
+        for pairs, threads in [(0, 1), (jit.PAIRS_A_THREAD, 1), (2 * jit.PAIRS_A_THREAD, 2), (10**12, 2)]:
+            with jit.threads_for(pairs):
+                assert numba.get_num_threads() == threads
+            assert numba.get_num_threads() == 2
 
 
 def test_the_place_of_a_row_does_not_change_its_bits():
@@ -164,7 +175,7 @@ def test_the_place_of_a_row_does_not_change_its_bits():
 
 
 def test_moving_onto_the_only_partner_removes_its_error():
-    # three points on a line at 0, 3, 5 with the dissimilarities of 0, 1, 5: point 1 gains most by two steps left
+    # three points on a line at 0, 3, 5 with the dissimilarities of 0, 1, 5: point 1 should go two to the left
     x = np.array([[0.0, 3.0, 5.0], [0.0, 0.0, 0.0]])
     t = np.array([[0.0, 1.0, 5.0], [1.0, 0.0, 4.0], [5.0, 4.0, 0.0]])
     errors, gains = moves.propose(t, np.array([1]), np.array([1]), x, 2.0, np.arange(2))

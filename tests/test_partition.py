@@ -16,7 +16,9 @@ from psmds_dist.schedule import halves
 from psmds_dist.types import BudgetError, InputError
 
 SIZES = st.one_of(st.integers(3, 5000), st.integers(5000, 3_000_000))
-CLUSTERS = st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.integers(1, 16), min_size=1, max_size=12)
+CLUSTERS = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=4), st.integers(1, 16), min_size=1, max_size=12
+)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,8 @@ def test_the_plan_stays_inside_its_budget(n, itemsize, band, share):
 def test_a_refusal_says_what_there_is_and_what_is_needed():
     with pytest.raises(
         BudgetError,
-        match=r"leaves 10\.0 MiB a worker for rows, but reading ahead needs 15\.3 MiB \(two blocks of 100 rows of "
-        r"20,000 points\)",
+        match=r"leaves 10\.0 MiB a worker for rows, but reading ahead needs 15\.3 MiB "
+        r"\(two blocks of 100 rows of 20,000 points\)",
     ):
         RowMemory.plan(Layout(20_000), 4, 1, 10 * 2**20)
 
@@ -178,7 +180,9 @@ def test_bytes_are_read_from_numbers_and_text(text, count):
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "much", "-1", 0, "0 MB", "1.2.3 MB", "4 XB", True, None, "nan", "inf", [4]])
+@pytest.mark.parametrize(
+    "text", ["", "much", "-1", 0, "0 MB", "1.2.3 MB", "4 XB", True, None, "nan", "inf", [4]]
+)
 def test_what_is_no_number_of_bytes_is_refused_by_name(text):
     with pytest.raises(InputError, match=r"^budget must be a positive number of bytes"):
         parse_bytes(text, "budget")

@@ -38,7 +38,13 @@ def test_raw_stress_is_what_smacof_minimises():
     rng = np.random.default_rng(4)
     t = squareform(rng.uniform(1, 2, 40 * 39 // 2))
     x, theirs = smacof(
-        t, n_components=2, init=rng.normal(size=(40, 2)), n_init=1, eps=1e-9, max_iter=3000, normalized_stress=False
+        t,
+        n_components=2,
+        init=rng.normal(size=(40, 2)),
+        n_init=1,
+        eps=1e-9,
+        max_iter=3000,
+        normalized_stress=False,
     )
     assert stress_of(t, x).raw_stress == pytest.approx(theirs, rel=1e-6)
 
@@ -101,3 +107,8 @@ def test_canonical_position_of_a_degenerate_map():
     expected = np.sqrt(2) * (np.array([1.0, 2.0, 5.0]) - 8 / 3)
     assert_allclose(canonical(line), np.column_stack([expected, np.zeros(3)]), atol=1e-12)
     assert_array_equal(canonical(np.full((4, 2), 3.0)), np.zeros((4, 2)))
+
+
+def test_canonical_position_does_not_depend_on_how_a_map_lies_in_memory():
+    x = np.random.default_rng(0).normal(size=(501, 3))
+    assert_array_equal(canonical(np.asfortranarray(x)), canonical(x))

@@ -107,6 +107,19 @@ def test_of_a_tall_band_without_room_only_the_span_that_is_wanted_is_read():
     assert source.reads == [(12 * k + 3, 12 * k + 12) for k in range(2, 8)]
 
 
+def test_a_block_kept_alone_is_not_kept_again_with_its_neighbours():
+    n, band = 96, 21  # bands of 7 blocks; the last has 4
+    source = MatrixRows(matrix(n), band)
+    cache = RowCache(source, 31 * block_bytes(n))  # 14 for the buffers, 17 kept
+    for blocks in ([0], [28], [8], [7, 9], [10], [11], [14], [15], [16], [20]):
+        deliver(cache, blocks, source.matrix)
+    assert source.reads[:4] == [(0, 21), (84, 96), (24, 27), (21, 30)]
+    for _ in range(2):
+        source.reads.clear()
+        deliver(cache, range(32), source.matrix)
+    assert source.reads == [(21, 42), (51, 63), (63, 84)]
+
+
 def test_a_band_too_tall_for_the_buffers_is_read_block_by_block():
     source = MatrixRows(matrix(96), 48)
     cache = RowCache(source, 10 * block_bytes(96))
@@ -239,6 +252,17 @@ def test_what_is_held_is_freed_with_its_release():
     rows.release()
     gc.collect()
     assert [kept for kept in gc.get_objects() if isinstance(kept, RowCache)] == []
+
+
+@pytest.mark.parametrize("kept", [2, 9, 100])
+def test_a_panel_of_some_columns_is_cut_by_its_own_width(kept):
+    panel = np.random.default_rng(0).random((10_000, 5), np.float32)
+    layout = Layout(10_000, 5)
+    assert (layout.rows, Layout(10_000).rows) == (312, 200)
+    cache = RowCache(MatrixRows(panel), kept * 312 * 5 * 4)
+    assert_array_equal(deliver(cache, range(layout.count), panel), np.arange(10_000))
+    (batch,) = ResidentRows(panel).batches([0, layout.count - 1])
+    assert_array_equal(batch.points, [*range(312), *range(*layout.bounds(layout.count - 1))])
 
 
 def test_a_resident_matrix_is_used_where_it_is_and_pushes_nothing_out():

@@ -57,10 +57,14 @@ def test_starting_points_have_the_scale_of_the_data(dims):
     half = np.abs(x).max()
     assert half == pytest.approx(12.5 * math.sqrt(1.5 / dims), rel=0.01)
     assert_array_equal(x, schedule.starting_points(4000, config, 12.5))
-    assert not np.array_equal(x, schedule.starting_points(4000, SolverConfig(n_components=dims, seed=6), 12.5))
+    assert not np.array_equal(
+        x, schedule.starting_points(4000, SolverConfig(n_components=dims, seed=6), 12.5)
+    )
 
 
-@pytest.mark.parametrize(("dims", "share", "count"), [(10, 0.5, 5), (10, 0.41, 5), (3, 0.1, 1), (2, 0.99, 2), (7, 1, 7)])
+@pytest.mark.parametrize(
+    ("dims", "share", "count"), [(10, 0.5, 5), (10, 0.41, 5), (3, 0.1, 1), (2, 0.99, 2), (7, 1, 7)]
+)
 def test_sampled_axes_are_a_share_drawn_for_each_epoch(dims, share, count):
     config = SolverConfig(n_components=dims, direction_share=share, seed=1)
     draws = [schedule.sampled_axes(config, epoch) for epoch in range(200)]
@@ -75,7 +79,9 @@ def test_sampled_axes_are_a_share_drawn_for_each_epoch(dims, share, count):
 
 def step(error, *, was, radius=1.0, epoch=3, moved=5, **config):
     settings = {"eps": 0.01, "radius_tol": 0.25, "max_epochs": 100, **config}
-    return advance(State(X, radius, epoch, was), EpochReport(X + 1, error, moved), SolverConfig(**settings), scale=1.0)
+    return advance(
+        State(X, radius, epoch, was), EpochReport(X + 1, error, moved), SolverConfig(**settings), scale=1.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from psmds_dist import rows, schedule
 from psmds_dist.config import RADIUS_TOL, SolverConfig
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
+from psmds_dist.kernels import jit
 from psmds_dist.partition import Layout
 from psmds_dist.quality import canonical
 from psmds_dist.solve import solve
@@ -78,7 +79,9 @@ def least_budget(t):
 def test_monotone_never_rises_and_ends_where_no_single_move_helps(kind, dims, seed, dtype):
     t = data(kind).astype(dtype)
     maps = [schedule.starting_points(60, SolverConfig(n_components=dims, seed=seed), scale_of(t)).T]
-    solution = embed(t, n_components=dims, seed=seed, bad_moves=False, radius_tol=0.01 * scale_of(t), max_epochs=9999)
+    solution = embed(
+        t, n_components=dims, seed=seed, bad_moves=False, radius_tol=0.01 * scale_of(t), max_epochs=9999
+    )
     assert solution.stop_reason is StopReason.RADIUS
     mse = solution.history["mse"]
     assert (np.diff(mse) <= 0).all()
@@ -93,10 +96,14 @@ def test_monotone_never_rises_and_ends_where_no_single_move_helps(kind, dims, se
 
 def test_the_certificate_holds_when_axes_were_sampled():
     t = data("random")
-    solution = embed(t, n_components=3, bad_moves=False, direction_share=0.3, radius_tol=0.01, max_epochs=9999)
+    solution = embed(
+        t, n_components=3, bad_moves=False, direction_share=0.3, radius_tol=0.04, max_epochs=9999
+    )
     assert solution.stop_reason is StopReason.RADIUS
     assert (np.diff(solution.history["mse"]) <= 0).all()
-    _, gains = gains_by_recomputing(t, solution.raw_embedding, np.arange(60), search_directions(3, solution.radius))
+    _, gains = gains_by_recomputing(
+        t, solution.raw_embedding, np.arange(60), search_directions(3, solution.radius)
+    )
     assert gains.min() >= -1e-12 * error(t, solution.raw_embedding)
 
 
@@ -115,7 +122,9 @@ def test_stress_is_that_of_the_returned_coordinates(bad_moves, dtype):
     assert stress.normalized_stress == pytest.approx(
         math.sqrt(residual / (squareform(t.astype(float)) ** 2).sum()), rel=1e-10
     )
-    assert stress.stress1 == pytest.approx(math.sqrt(residual / (pdist(solution.embedding) ** 2).sum()), rel=1e-10)
+    assert stress.stress1 == pytest.approx(
+        math.sqrt(residual / (pdist(solution.embedding) ** 2).sum()), rel=1e-10
+    )
     assert_array_equal(solution.embedding, canonical(solution.raw_embedding))
 
 
@@ -268,7 +277,9 @@ def test_an_interrupt_of_the_radius_search_returns_the_start():
     solution = embed(t, source=interrupting(t, {3}), budget=least_budget(t), seed=2)
     assert solution.stop_reason is StopReason.INTERRUPTED
     assert solution.history.shape == (0,)
-    assert_array_equal(solution.raw_embedding, schedule.starting_points(60, SolverConfig(seed=2), scale_of(t)).T)
+    assert_array_equal(
+        solution.raw_embedding, schedule.starting_points(60, SolverConfig(seed=2), scale_of(t)).T
+    )
 
 
 def test_errors_of_the_source_are_not_taken_for_an_end():
@@ -292,16 +303,23 @@ def same(one, two):
 
 
 @pytest.mark.parametrize("bad_moves", [True, False])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("dims", [2, 5])
-def test_threads_memory_and_storage_do_not_change_a_bit(bad_moves, dtype, dims):
+@pytest.mark.parametrize(
+    ("dtype", "dims", "radius"), [(np.float32, 2, None), (np.float32, 5, 2.0), (np.float64, 2, 2.0)]
+)
+def test_threads_memory_and_storage_do_not_change_a_bit(bad_moves, dtype, dims, radius, monkeypatch):
+    monkeypatch.setattr(jit, "PAIRS_A_THREAD", 1)  # two threads even for a small matrix
     t = data("metric", 201).astype(dtype)
-    config = {"bad_moves": bad_moves, "n_components": dims, "max_epochs": 25, "seed": 4}
+    config = {"bad_moves": bad_moves, "n_components": dims, "radius": radius, "max_epochs": 8, "seed": 4}
     one = embed(t, threads=1, **config)
     same(one, embed(t, threads=2, **config))
-    for band in (1, 7, 50, 201):
-        for budget in (least_budget(t), t.nbytes // 2, 2 * t.nbytes):
-            same(one, embed(t, source=MatrixRows(t, band), budget=budget, **config))
+    for band, budget in [
+        (1, least_budget(t)),
+        (1, 2 * t.nbytes),
+        (7, t.nbytes // 2),
+        (50, least_budget(t)),
+        (201, 2 * t.nbytes),
+    ]:
+        same(one, embed(t, source=MatrixRows(t, band), budget=budget, **config))
 
 
 def test_a_matrix_with_room_is_read_once_in_a_solve():
@@ -337,6 +355,31 @@ def test_units_beyond_the_squares_of_float32_work(power):
     usual = [embed(t, seed=s).stress.normalized_stress for s in range(3)]
     extreme = [embed(t * np.float32(2.0**power), seed=s).stress.normalized_stress for s in range(3)]
     assert np.mean(extreme) == pytest.approx(np.mean(usual), rel=0.02)
+
+
+@pytest.mark.parametrize("bad_moves", [True, False])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_a_start_of_coincident_points_comes_apart(bad_moves, dims):
+    t = data("metric")
+    start = np.zeros((60, dims))
+    solution = embed(t, start=start, n_components=dims, bad_moves=bad_moves, radius_tol=0.02, max_epochs=2000)
+    drawn = [
+        embed(t, n_components=dims, bad_moves=bad_moves, radius_tol=0.02, max_epochs=2000, seed=s)
+        for s in range(3)
+    ]
+    assert np.isfinite(solution.embedding).all()
+    assert solution.stress.mse <= 1.3 * max(other.stress.mse for other in drawn)
+
+
+def test_a_perfect_map_ends_the_solve():
+    x = np.array([[i, j] for i in range(4) for j in range(4)], dtype=float)
+    start = x.copy()
+    start[5, 1] += 1
+    solution = embed(distances(x), start=start, radius=1.0, bad_moves=False)
+    assert solution.stop_reason is StopReason.PERFECT
+    assert len(solution.history) == 1
+    assert_array_equal(solution.raw_embedding, x)
+    assert solution.history["mse"][0] == 0
 
 
 # How good the maps are
@@ -375,7 +418,7 @@ def test_the_fast_sequential_reference_is_the_plain_one(bad_moves):
     np.testing.assert_allclose(fast_errors, plain_errors, rtol=1e-10)
 
 
-def test_as_good_and_as_quick_as_the_sequential_algorithm(digits, record_property):
+def test_as_good_and_as_quick_as_the_sequential_algorithm(digits):
     t, n = digits, len(digits)
     scale = scale_of(t)
     ours, theirs = [], []
@@ -388,7 +431,6 @@ def test_as_good_and_as_quick_as_the_sequential_algorithm(digits, record_propert
         theirs.append((len(errors), math.sqrt(2 * residual / (t.astype(float) ** 2).sum())))
     (epochs, stress), (their_epochs, their_stress) = np.mean(ours, axis=0), np.mean(theirs, axis=0)
     print("ours", epochs, stress, "sequential", their_epochs, their_stress)
-    record_property("figures", f"{epochs} {stress} {their_epochs} {their_stress}")
     assert epochs <= 1.4 * their_epochs
     assert stress <= 1.01 * their_stress
 
@@ -400,6 +442,11 @@ def test_the_geodesic_swiss_roll_unrolls():
     t = shortest_path(graph, directed=False).astype(np.float32)
     assert np.isfinite(t).all()
     solutions = [embed(t, seed=seed) for seed in range(5)]
-    print("stress", [s.stress.normalized_stress for s in solutions], "epochs", [len(s.history) for s in solutions])
+    print(
+        "stress",
+        [s.stress.normalized_stress for s in solutions],
+        "epochs",
+        [len(s.history) for s in solutions],
+    )
     assert max(s.stress.normalized_stress for s in solutions) <= 0.00513
     assert np.mean([len(s.history) for s in solutions]) <= 100

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -13,41 +14,46 @@ from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, require_size
 from psmds_dist.ingest.ids import check_ids
 from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
 from psmds_dist.partition import Layout
-from psmds_dist.scan import PANEL_BYTES, GroupScan, Scan, Scanner, group_size, panel_blocks, panels, split
+from psmds_dist.rows import layout_of
+from psmds_dist.scan import PANEL_BYTES, Finding, Scan, Scanner, group_size, panel_blocks, panels, split
 from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
 
 if TYPE_CHECKING:
-    from psmds_dist.store import Target
+    from psmds_dist.store import PanelTarget, Target
 
 MEMORY_SHARE = 4
 """A task holds its panel, a second one where both orders are read, and chunks on their way to disk."""
 
 
+F = TypeVar("F", covariant=True)
+
+
 @dataclass(frozen=True)
-class BuildBlocks:
+class BuildBlocks(Generic[F]):
     """Work of the pass: write what is not written yet, and scan everything."""
 
     source: RowSource
-    target: Target
+    target: Target | PanelTarget
     panel: int
+    scanner: Callable[[], Finding[F]]
 
-    def __call__(self, blocks: Sequence[int]) -> GroupScan:
+    def __call__(self, blocks: Sequence[int]) -> F:
         """Build and scan ``blocks``."""
-        scanner = Scanner(self.source.n)
+        scanner, layout = self.scanner(), layout_of(self.source)
         missing = self._scan_written(scanner, blocks)
         for run, panel in panels(self.source, missing, self.panel):
-            for block, rows in split(run, panel):
+            for block, rows in split(layout, run, panel):
                 self.target.write(block, rows)
                 scanner.add(block, rows)
         return scanner.result()
 
-    def _scan_written(self, scanner: Scanner, blocks: Sequence[int]) -> list[int]:
+    def _scan_written(self, scanner: Finding[F], blocks: Sequence[int]) -> list[int]:
         """Scan the blocks that an earlier run has written, and return the others."""
         missing = [block for block in blocks if not self.target.has(block)]
         written = sorted(set(blocks) - set(missing))
         if written:
-            layout = Layout(self.source.n)
-            buffer: Rows = np.empty((layout.rows, layout.n), self.source.dtype)
+            layout = layout_of(self.source)
+            buffer: Rows = np.empty((layout.rows, layout.columns), self.source.dtype)
             stored = self.target.with_checksums()
             for block in written:
                 lo, hi = layout.bounds(block)
@@ -147,7 +153,7 @@ def _pass(
     source: RowSource, target: Target, executor: Executor, limit: int, on_progress: Progress | None
 ) -> Scan:
     count = Layout(source.n).count
-    work = BuildBlocks(source, target, panel_blocks(source, limit))
+    work = BuildBlocks(source, target, panel_blocks(source, limit), partial(Scanner, source.n))
     scan = Scan(source.n, source.dtype)
     for _, group in executor.run(work, range(count), group=group_size(source, executor, limit)):
         scan.add(group)

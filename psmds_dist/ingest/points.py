@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,51 +47,94 @@ class Points:
             out[first - lo : last - lo] = space.distances(first, last, scratch[: last - first])
 
 
-@dataclass(frozen=True)
-class _Space:
-    """Points and a metric, so prepared that every pair is computed by itself.
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A metric of `scipy.spatial.distance.cdist`, such that every pair is computed by itself.
 
     SciPy's cosine and correlation go through a matrix product, whose last bits depend on the block, and its
     seuclidean and mahalanobis take variances from the block: neither would give a symmetric matrix.
     """
 
-    points: Floats
-    metric: str
+    name: str
     options: Mapping[str, Any]
-    factor: float = 1.0
+
+    @property
+    def described(self) -> str:
+        """Name and parameters, for tokens: the same text for the same metric."""
+        return f"{self.name}({', '.join(f'{k}={_described(v)}' for k, v in sorted(self.options.items()))})"
+
+    @property
+    def wants(self) -> str | None:
+        """Parameter that is missing and comes from the points: their variances or their covariance."""
+        needed = {"seuclidean": "V", "mahalanobis": "VI"}.get(self.name)
+        return None if needed in self.options else needed
+
+    def fitted(self, covariance: Floats) -> Metric:
+        """Return the metric with the parameter it wants, from the covariance of the points."""
+        if self.wants is None:
+            return self
+        value = covariance.diagonal().copy() if self.wants == "V" else np.linalg.inv(covariance).T
+        return Metric(self.name, {**self.options, self.wants: value})
+
+    @property
+    def _of_units(self) -> bool:
+        """Whether 1 - <u, v> = |u - v|^2 / 2 of unit vectors does: pair by pair, and zero on the diagonal."""
+        return self.name in ("cosine", "correlation") and not self.options
+
+    def prepared(self, points: Floats, first: int = 0) -> Floats:
+        """Points in the form that `distances` takes, row by row; ``first`` is the row of the first one."""
+        if not self._of_units:
+            return points
+        if self.name == "correlation":
+            points = points - points.mean(axis=1, keepdims=True)
+        return _unit(points, self.name, first)
+
+    def distances(self, points: Floats, others: Floats, out: Floats) -> Floats:
+        """Fill ``out`` with the distances from prepared points to prepared others."""
+        from scipy.spatial.distance import cdist  # late: importing SciPy takes longer than most starts
+
+        if self._of_units:
+            cdist(points, others, "sqeuclidean", out=out)
+            out *= 0.5
+        else:
+            cdist(points, others, self.name, out=out, **self.options)
+        return out
+
+
+def _described(value: Any) -> str:
+    """Text of a parameter; an array of any size by its content."""
+    if np.ndim(value) == 0:
+        return repr(value)
+    return hashlib.blake2b(np.asarray(value, dtype=np.float64).tobytes(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Space:
+    """Prepared points with a metric."""
+
+    points: Floats
+    metric: Metric
 
     def distances(self, lo: int, hi: int, out: Floats) -> Floats:
         """Distances from points ``lo`` to ``hi`` to all."""
-        from scipy.spatial.distance import cdist  # late: importing SciPy takes longer than most starts
-
-        cdist(self.points[lo:hi], self.points, self.metric, out=out, **self.options)
-        out *= self.factor
-        return out
+        return self.metric.distances(self.points[lo:hi], self.points, out)
 
 
 @lru_cache(maxsize=1)
 def _space(source: Points) -> _Space:
-    return _prepare(
-        np.asarray(load_npy(source.path), dtype=np.float64, order="C"), source.metric, source.options
-    )
+    points = np.asarray(load_npy(source.path), dtype=np.float64, order="C")
+    metric = Metric(source.metric, source.options)
+    if metric.wants == "V":
+        metric = Metric(source.metric, {**source.options, "V": points.var(axis=0, ddof=1)})
+    elif metric.wants:
+        metric = metric.fitted(np.atleast_2d(np.cov(points.T)))
+    return _Space(metric.prepared(points), metric)
 
 
-def _prepare(points: Floats, metric: str, options: Mapping[str, Any]) -> _Space:
-    if metric == "seuclidean" and "V" not in options:
-        return _Space(points, metric, {**options, "V": points.var(axis=0, ddof=1)})
-    if metric == "mahalanobis" and "VI" not in options:
-        return _Space(points, metric, {**options, "VI": np.linalg.inv(np.atleast_2d(np.cov(points.T))).T})
-    if metric in ("cosine", "correlation") and not options:
-        # 1 - <u, v> = |u - v|^2 / 2 for unit vectors, computed pair by pair and zero on the diagonal
-        centred = points - points.mean(axis=1, keepdims=True) if metric == "correlation" else points
-        return _Space(_unit(centred, metric), "sqeuclidean", {}, 0.5)
-    return _Space(points, metric, options)
-
-
-def _unit(points: Floats, metric: str) -> Floats:
+def _unit(points: Floats, metric: str, first: int) -> Floats:
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     if (lengths == 0).any():
-        row = int((lengths == 0).argmax())
+        row = first + int((lengths == 0).argmax())
         kind = "constant" if metric == "correlation" else "zero"
         raise InputError(f"point {row} is {kind}, so its {metric} distance is undefined; leave it out.")
     units: Floats = points / lengths
@@ -124,8 +168,7 @@ def open_points(
     values = load_npy(place)
     _require_points(values, place)
     chosen = dict(options or {})
-    described = ", ".join(f"{key}={value!r}" for key, value in sorted(chosen.items()))
-    token = f"points {file_identity(place)} {metric}({described}) {dtype}"
+    token = f"points {file_identity(place)} {Metric(metric, chosen).described} {dtype}"
     source = Points(place, int(values.shape[0]), metric, chosen, np.dtype(dtype), token)
     _try_metric(source)
     return source

@@ -14,6 +14,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 """Flags that let sums and roots vectorise; without ``nnan`` and ``ninf``, which would erase tests for NaN."""
 
+PAIRS_A_THREAD = 250_000
+"""Fewest pairs of points, about a quarter of a millisecond, for which another thread pays its start."""
+
 _PARALLEL_REGION = threading.Lock()
 
 
@@ -36,6 +39,17 @@ def kernel(function: F) -> F:
 def available_threads() -> int:
     """Threads that kernels may use in this process."""
     return int(numba.config.NUMBA_NUM_THREADS)
+
+
+@contextmanager
+def threads_for(pairs: int) -> Iterator[None]:
+    """Leave threads asleep that would find too little to do; with other processes about they cost milliseconds."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(max(1, min(before, pairs // PAIRS_A_THREAD)))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 @contextmanager

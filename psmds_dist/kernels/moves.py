@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from psmds_dist.kernels.jit import kernel, tile
+from psmds_dist.kernels.jit import kernel, threads_for, tile
 from psmds_dist.types import Floats, Ints, Rows
 
 TILE = 2048
@@ -281,10 +281,11 @@ def propose(rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes:
     sums = x.sum(axis=1, dtype=np.float64)
     r = x.dtype.type(radius)
     specialised = _SPECIALISED.get(x.shape[0])
-    if specialised is not None and np.array_equal(axes, np.arange(x.shape[0])):
-        specialised(rows, slots, points, x, sums, r, errors, gains)
-    else:
-        propose_any(rows, slots, points, x, sums, r, axes, errors, gains)
+    with threads_for(slots.size * x.shape[1]):
+        if specialised is not None and np.array_equal(axes, np.arange(x.shape[0])):
+            specialised(rows, slots, points, x, sums, r, errors, gains)
+        else:
+            propose_any(rows, slots, points, x, sums, r, axes, errors, gains)
     return errors, gains
 
 
@@ -294,5 +295,6 @@ def row_sums(rows: Rows, slots: Ints, points: Ints, x: Floats) -> Floats:
     Arguments as in `propose`, with float64 coordinates.
     """
     out = np.empty((slots.size, 3))
-    _row_sums(rows, slots, points, x, out)
+    with threads_for(slots.size * x.shape[1]):
+        _row_sums(rows, slots, points, x, out)
     return out

@@ -1,26 +1,37 @@
-"""Dissimilarities and results on disk: the one place that knows Zarr.
+"""Dissimilarities, panels and results on disk: the one place that knows Zarr.
 
 A store is a Zarr group with an array ``dissimilarities`` in chunks of whole rows, one chunk a block, perhaps
-an array ``ids``, and what is known of the matrix in the group attribute ``psmds``. A chunk is written by one
-task and never shared. Checksums are written with the chunks and tested by the input check, not by every pass:
-testing takes a fifth of the speed of a cached read.
+an array ``ids``, and what is known of the matrix in the group attribute ``psmds``. A panel, which holds only
+dissimilarities to landmarks, is such a group with an array ``panel`` instead, in which NaN marks what is
+missing, and perhaps an array ``landmarks`` of their rows. A chunk is written by one task and never shared.
+Checksums are written with the chunks and tested by the input check, not by every pass: testing takes a fifth
+of the speed of a cached read.
 """
 
 from psmds_dist.store.describing import describe
-from psmds_dist.store.opening import open_rows
-from psmds_dist.store.reading import ZarrRows
+from psmds_dist.store.facts import load_check, load_facts, save_check, save_facts
+from psmds_dist.store.opening import open_panel, open_rows, open_table
+from psmds_dist.store.reading import PanelRows, ZarrRows
 from psmds_dist.store.results import read_result, require_result_place, write_result
-from psmds_dist.store.writing import Target, create, load_check, save_check
+from psmds_dist.store.targets import PanelTarget, Target
+from psmds_dist.store.writing import create, create_panel
 
 __all__ = [
+    "PanelRows",
+    "PanelTarget",
     "Target",
     "ZarrRows",
     "create",
+    "create_panel",
     "describe",
     "load_check",
+    "load_facts",
+    "open_panel",
     "open_rows",
+    "open_table",
     "read_result",
     "require_result_place",
     "save_check",
+    "save_facts",
     "write_result",
 ]

@@ -48,7 +48,7 @@ class ChunkFile:
         except FileNotFoundError:
             return False
 
-    def read(self, first: int, out: Rows, *, verify: bool) -> None:
+    def read(self, first: int, out: Rows, *, verify: bool, skip: int = 0) -> None:
         """Fill ``out`` with the rows of the chunk from ``first`` on.
 
         Parameters
@@ -60,11 +60,13 @@ class ChunkFile:
         verify : bool
             Whether to test the checksum; done only for reads that start with the chunk and reach the end of
             its data, padding aside.
+        skip : int
+            Bytes of the row ``first`` to leave out, for ``out`` to be a part of it.
         """
         try:
             with FileIO(self.path) as file:
                 self._require_size(os.fstat(file.fileno()).st_size)
-                file.seek(first * self.row_bytes)
+                file.seek(first * self.row_bytes + skip)
                 _fill(file, memoryview(cast(Any, out)).cast("B"))
                 if verify and self.checksum and first == 0:
                     self._verify(file, out)

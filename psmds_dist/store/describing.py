@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from psmds_dist.partition import Layout, format_bytes
-from psmds_dist.store.opening import open_rows
+from psmds_dist.partition import format_bytes
+from psmds_dist.store.facts import load_facts
+from psmds_dist.store.opening import open_panel, open_rows
+from psmds_dist.store.reading import PANEL, PanelRows
 from psmds_dist.store.results import KIND, read_result
-from psmds_dist.store.writing import header_at, load_check
+from psmds_dist.store.writing import header_at
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Facts of a store of ours, a foreign square Zarr array, or a result.
+    """Facts of a store or panel of ours, a foreign square Zarr array, or a result.
 
     Raises
     ------
@@ -25,18 +27,23 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         arrays, attributes, ids = read_result(path)
         shapes = {name: list(values.shape) for name, values in arrays.items()}
         return {"kind": KIND, **attributes, "ids": ids is not None, "arrays": shapes}
-    rows = open_rows(path)
-    check = load_check(rows)
-    layout = Layout(rows.n)
+    rows = open_panel(path) if header.get("kind") == PANEL else open_rows(path)
+    facts = load_facts(rows)
     return {
-        "kind": "dissimilarities" if header else "foreign Zarr array",
+        "kind": header.get("kind", "foreign Zarr array"),
         "points": rows.n,
+        **(_of_panel(rows) if isinstance(rows, PanelRows) else {}),
         "stored as": f"{rows.array.dtype}, chunks of {rows.array.chunks[0]:,} x {rows.array.chunks[1]:,}",
         "size": format_bytes(rows.nbytes),
-        "blocks": f"{layout.count:,} of {layout.rows:,} rows",
+        "blocks": f"{rows.layout.count:,} of {rows.layout.rows:,} rows",
         "direct reads": "yes" if rows.direct else "no, through zarr",
         "reads a pass": f"{rows.read_cost:.1f}",
         "ids": rows.ids is not None,
         **{key: value for key, value in header.items() if key in ("metric", "source", "versions")},
-        "checked": "no" if check is None else check.as_dict(),
+        "checked": "no" if facts is None else facts,
     }
+
+
+def _of_panel(panel: PanelRows) -> dict[str, Any]:
+    where = "not among the points" if panel.landmarks is None else "among the points"
+    return {"landmarks": f"{panel.width:,}, {where}"}

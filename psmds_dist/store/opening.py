@@ -1,4 +1,4 @@
-"""Finding the square array that a path, a group or an array stands for, and refusing what is none."""
+"""Finding the array that a path, a group or an array stands for, and refusing what is none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -15,9 +16,56 @@ import zarr
 from zarr.errors import NodeNotFoundError
 from zarr.storage import LocalStore
 
+from psmds_dist.indices import check_landmarks
 from psmds_dist.store.chunkfile import fold, list_chunks
-from psmds_dist.store.reading import ARRAY, FORMAT, ZarrRows, directory, location, read_header
+from psmds_dist.store.reading import (
+    ARRAY,
+    FORMAT,
+    PANEL,
+    PanelRows,
+    ZarrRows,
+    directory,
+    location,
+    read_header,
+)
 from psmds_dist.types import InputError
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is looked for, and how people are told that something is not that."""
+
+    name: str
+    noun: str
+    shape: str
+    rule: str
+    advice: str
+    square: bool = False
+
+    def fits(self, array: zarr.Array[Any]) -> bool:
+        """Whether an array has the right shape."""
+        return array.ndim == 2 and (array.shape[0] == array.shape[1] if self.square else 0 not in array.shape)
+
+
+_MATRIX = _Kind(
+    ARRAY,
+    "dissimilarities",
+    "square 2-D",
+    "a dissimilarity matrix is square and 2-D",
+    "give the store it was made from",
+    square=True,
+)
+_PANEL = _Kind(
+    PANEL,
+    "a panel",
+    "2-D",
+    "a panel is 2-D, a row for each point and a column for each landmark",
+    "make a panel from it first (psmds landmarks panel)",
+)
+_TABLE = _Kind(
+    "points", "points", "2-D", "points are an array of shape (n, d)", "give a Zarr array of shape (n, d)"
+)
+_NOUNS = {ARRAY: _MATRIX.noun, PANEL: _PANEL.noun}
 
 
 def open_rows(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None = None) -> ZarrRows:
@@ -34,13 +82,57 @@ def open_rows(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None 
     -------
     ZarrRows
     """
-    array, group = _find(path)
+    return ZarrRows(*_opened(path, dtype, _MATRIX))
+
+
+def open_panel(
+    path: str | os.PathLike[str] | zarr.Array[Any],
+    dtype: str | None = None,
+    landmarks: Sequence[int] | None = None,
+) -> PanelRows:
+    """Open a panel of ours, or any ``n x S`` Zarr array, of format 2 or 3.
+
+    Parameters
+    ----------
+    path : path, URL or zarr.Array
+        A store, an array, or a group with exactly one 2-D array in it.
+    dtype : {"float32", "float64"}, optional
+        As in `open_rows`.
+    landmarks : sequence of int, optional
+        Row of each column's landmark, when the array does not say so itself.
+
+    Returns
+    -------
+    PanelRows
+    """
+    rows = PanelRows(*_opened(path, dtype, _PANEL))
+    if landmarks is None:
+        return rows
+    given = check_landmarks(landmarks, rows.n, rows.width)
+    if rows.landmarks is not None and (given != rows.landmarks).any():
+        column = int((given != rows.landmarks).argmax())
+        raise InputError(
+            f"landmarks has {given[column]} for column {column}, but the panel {rows.path} was made for "
+            f"{rows.landmarks[column]} there; leave landmarks out."
+        )
+    return PanelRows(rows.array, rows.dtype, rows.fingerprint, rows.group, given=given)
+
+
+def open_table(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str = "float64") -> PanelRows:
+    """Open an ``(n, d)`` Zarr array of points, of format 2 or 3; its rows have ``width`` numbers."""
+    return PanelRows(*_opened(path, dtype, _TABLE))
+
+
+def _opened(
+    path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None, kind: _Kind
+) -> tuple[zarr.Array[Any], np.dtype[Any], str, zarr.Group | None]:
+    array, group = _find(path, kind)
     where = location(array)
-    _require_square(array, where)
+    _require_shape(array, where, kind)
     chunks = list_chunks(directory(array)) if isinstance(array.store, LocalStore) else {}
     _require_complete(array, chunks, where)
     held = array.dtype.name if group is not None else "float32"
-    return ZarrRows(array, _row_type(dtype or held), _fingerprint(array, chunks), group)
+    return array, _row_type(dtype or held), _fingerprint(array, chunks), group
 
 
 def _row_type(dtype: str) -> np.dtype[Any]:
@@ -49,15 +141,17 @@ def _row_type(dtype: str) -> np.dtype[Any]:
     return np.dtype(dtype)
 
 
-def _find(path: str | os.PathLike[str] | zarr.Array[Any]) -> tuple[zarr.Array[Any], zarr.Group | None]:
+def _find(
+    path: str | os.PathLike[str] | zarr.Array[Any], kind: _Kind
+) -> tuple[zarr.Array[Any], zarr.Group | None]:
     node = _reopen(path) if isinstance(path, zarr.Array) else _open(path)
     if isinstance(node, zarr.Array):
         owner = _owner(node)
-        return (node, None) if owner is None else (node, _require_usable(owner))
+        return (node, None) if owner is None else (node, _require_usable(owner, kind))
     if read_header(node):
-        group = _require_usable(node)
-        return cast("zarr.Array[Any]", group[ARRAY]), group
-    return _only_square(node), None
+        group = _require_usable(node, kind)
+        return cast("zarr.Array[Any]", group[kind.name]), group
+    return _only_fitting(node, kind), None
 
 
 def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
@@ -79,7 +173,7 @@ def _reopen(array: zarr.Array[Any]) -> zarr.Array[Any]:
 
 def _owner(array: zarr.Array[Any]) -> zarr.Group | None:
     """Return our group around an array that was opened by itself."""
-    if not isinstance(array.store, LocalStore) or directory(array).name != ARRAY:
+    if not isinstance(array.store, LocalStore) or directory(array).name not in _NOUNS:
         return None
     with contextlib.suppress(NodeNotFoundError, FileNotFoundError):
         group = zarr.open_group(str(directory(array).parent), mode="r")
@@ -87,12 +181,11 @@ def _owner(array: zarr.Array[Any]) -> zarr.Group | None:
     return None
 
 
-def _require_usable(group: zarr.Group) -> zarr.Group:
+def _require_usable(group: zarr.Group, kind: _Kind) -> zarr.Group:
     header, where = read_header(group), location(group)
-    if header["kind"] != ARRAY:
-        raise InputError(
-            f"{where} holds a {header['kind']}, not dissimilarities; give the store it was made from."
-        )
+    if header["kind"] != kind.name:
+        found = _NOUNS.get(header["kind"], f"a {header['kind']}")
+        raise InputError(f"{where} holds {found}, not {kind.noun}; {kind.advice}.")
     if header["format"] > FORMAT:
         raise InputError(
             f"{where} has store format {header['format']}, but this psmds-dist reads up to {FORMAT}; "
@@ -106,19 +199,19 @@ def _require_usable(group: zarr.Group) -> zarr.Group:
     return group
 
 
-def _only_square(group: zarr.Group) -> zarr.Array[Any]:
-    square = [array for _, array in group.arrays() if array.ndim == 2 and array.shape[0] == array.shape[1]]
-    if len(square) != 1:
+def _only_fitting(group: zarr.Group, kind: _Kind) -> zarr.Array[Any]:
+    fitting = [array for _, array in group.arrays() if kind.fits(array)]
+    if len(fitting) != 1:
         raise InputError(
-            f"{location(group)} is a Zarr group with {len(square)} square 2-D arrays instead of one; give "
+            f"{location(group)} is a Zarr group with {len(fitting)} {kind.shape} arrays instead of one; give "
             "the path of the array itself."
         )
-    return square[0]
+    return fitting[0]
 
 
-def _require_square(array: zarr.Array[Any], where: str) -> None:
-    if array.ndim != 2 or array.shape[0] != array.shape[1]:
-        raise InputError(f"{where} has shape {array.shape}, but a dissimilarity matrix is square and 2-D.")
+def _require_shape(array: zarr.Array[Any], where: str, kind: _Kind) -> None:
+    if not kind.fits(array):
+        raise InputError(f"{where} has shape {array.shape}, but {kind.rule}.")
     if array.dtype.kind not in "fiu":
         raise InputError(f"{where} holds {array.dtype}, but needs floats or integers; convert it.")
 
@@ -128,11 +221,13 @@ def _require_complete(array: zarr.Array[Any], chunks: Mapping[str, object], wher
     grid = -(-int(array.shape[0]) // int(unit[0])), -(-int(array.shape[1]) // int(unit[1]))
     missing = math.prod(grid) - _count_written(array, chunks, grid)
     # a corner of one diagonal cell is zero, and zarr leaves out chunks that hold nothing but their fill value
-    corner = array.fill_value == 0 and all(int(array.shape[k]) % int(unit[k]) == 1 for k in range(2))
+    square = array.shape[0] == array.shape[1]
+    alone = all(int(array.shape[k]) % int(unit[k]) == 1 for k in range(2))
+    corner = square and alone and array.fill_value == 0
     if missing > corner:
         raise InputError(
             f"{where} lacks {missing} of its {math.prod(grid)} chunks, which would read as "
-            f"{array.fill_value}; finish writing it (with write_empty_chunks=True where chunks are all zero)."
+            f"{array.fill_value}; finish writing it (with write_empty_chunks=True if chunks hold only that)."
         )
 
 

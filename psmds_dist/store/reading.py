@@ -1,11 +1,12 @@
-"""Rows of a square Zarr array: one of our stores, or a user's own array in place."""
+"""Rows of a Zarr array, square or a panel: one of our stores, or a user's own array in place."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import zarr
@@ -15,12 +16,14 @@ from zarr.storage import LocalStore
 
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import ChunkFile, native_little, rows_of
-from psmds_dist.types import InputError, Rows
+from psmds_dist.types import InputError, Ints, Rows
 
 KEY = "psmds"
 FORMAT = 1
 ARRAY = "dissimilarities"
+PANEL = "panel"
 IDS = "ids"
+LANDMARKS = "landmarks"
 
 Header = dict[str, Any]
 
@@ -46,6 +49,16 @@ class ZarrRows:
         return int(self.array.shape[0])
 
     @property
+    def width(self) -> int | None:
+        """Numbers in a row, where it is not one for each point."""
+        return None
+
+    @property
+    def layout(self) -> Layout:
+        """How the rows are cut into blocks."""
+        return Layout(self.n, self.width)
+
+    @property
     def path(self) -> str:
         """Where the store is."""
         return location(self.array if self.group is None else self.group)
@@ -58,25 +71,25 @@ class ZarrRows:
     @property
     def nbytes(self) -> int:
         """Bytes of all rows as delivered."""
-        return self.n * self.n * self.dtype.itemsize
+        return self.n * self.layout.columns * self.dtype.itemsize
 
     @property
     def band(self) -> int:
         """Rows of a chunk where chunks are taller than blocks and only whole chunks can be read."""
         height = int(self.array.chunks[0])
-        return 1 if self.direct or height <= Layout(self.n).rows else min(height, self.n)
+        return 1 if self.direct or height <= self.layout.rows else min(height, self.n)
 
     @property
     def band_bytes(self) -> int:
         """Bytes to hold, as delivered, so that a pass reads every stored byte once."""
-        return self.band * self.n * self.dtype.itemsize
+        return self.band * self.layout.columns * self.dtype.itemsize
 
     @property
     def read_cost(self) -> float:
         """How often a pass in single blocks, no band being held, reads every stored byte."""
         if self.direct:
             return 1.0
-        height, layout = int(self.array.chunks[0]), Layout(self.n)
+        height, layout = int(self.array.chunks[0]), self.layout
         bounds = [layout.bounds(block) for block in range(layout.count)]
         return sum(-(-hi // height) - lo // height for lo, hi in bounds) / -(-self.n // height)
 
@@ -88,7 +101,7 @@ class ZarrRows:
             return False
         codecs = list(array.metadata.codecs)
         plain = codecs in ([BytesCodec()], [BytesCodec(), Crc32cCodec()])
-        whole_rows = array.chunks[1] == self.n and array.shards is None
+        whole_rows = array.chunks[1] == self.layout.columns and array.shards is None
         return plain and whole_rows and array.dtype == self.dtype and native_little(self.dtype)
 
     @cached_property
@@ -103,7 +116,7 @@ class ZarrRows:
         """What the store says of itself; empty for an array that is not one of our stores."""
         return {} if self.group is None else read_header(self.group)
 
-    def with_checksums(self) -> ZarrRows:
+    def with_checksums(self) -> Self:
         """Return the same rows, whose checksums are tested wherever whole chunks are read."""
         return replace(self, verify=True)
 
@@ -117,11 +130,25 @@ class ZarrRows:
 
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
-        target, layout = rows_of(out, hi - lo), Layout(self.n)
-        step = max(self.band, int(self.array.chunks[0]), layout.rows)
+        target = rows_of(out, hi - lo)
+        step = max(self.band, int(self.array.chunks[0]), self.layout.rows)
         for first in range(0, self.n, step):
             part = slice(first, min(first + step, self.n))
             target[:, part] = self._read_zarr(part, slice(lo, hi)).T
+
+    def read_picked(self, rows: Ints, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: rows.size]``, of width ``hi - lo``, with entries ``lo`` to ``hi`` of some rows.
+
+        Chunks without any of these rows are left alone, and others are read once where the rows ascend.
+        """
+        target, height = rows_of(out, rows.size), int(self.array.chunks[0])
+        if self.direct:
+            for row, line in zip(rows.tolist(), target, strict=True):
+                file = chunk_file(self.array, row // height)
+                file.read(row % height, line, verify=False, skip=lo * self.dtype.itemsize)
+        elif rows.size:
+            where = f"rows {rows.min()} to {rows.max()}"
+            target[:] = self._told(lambda: self.array.oindex[rows, slice(lo, hi)], where)
 
     def _read_files(self, lo: int, hi: int, out: Rows) -> None:
         height = int(self.array.chunks[0])
@@ -134,13 +161,36 @@ class ZarrRows:
             )
 
     def _read_zarr(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+        return self._told(lambda: self.array[rows, columns], f"rows {rows.start} to {rows.stop - 1}")
+
+    def _told(self, read: Callable[[], Any], where: str) -> np.ndarray[Any, Any]:
         try:
-            return np.asarray(self.array[rows, columns])
+            return np.asarray(read())
         except (ValueError, RuntimeError, OSError) as error:
             raise InputError(
-                f"the store {self.path} is damaged or cannot be read in rows {rows.start} to {rows.stop - 1} "
-                f"({error}); restore it from a copy, or build it anew."
+                f"the store {self.path} is damaged or cannot be read in {where} ({error}); restore it from a "
+                "copy, or build it anew."
             ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class PanelRows(ZarrRows):
+    """Rows of an ``n x S`` Zarr array: dissimilarities to ``S`` landmarks, NaN where missing."""
+
+    given: Ints | None = None
+    """Landmarks as the caller knows them."""
+
+    @property
+    def width(self) -> int:
+        """Number of landmarks."""
+        return int(self.array.shape[1])
+
+    @cached_property
+    def landmarks(self) -> Ints | None:
+        """Rows of the landmarks; None when they are not among the points, or nobody said which they are."""
+        if self.given is not None or self.group is None or LANDMARKS not in self.group:
+            return self.given
+        return np.asarray(cast("zarr.Array[Any]", self.group[LANDMARKS])[:]).astype(np.int64)
 
 
 def chunk_file(array: zarr.Array[Any], chunk: int) -> ChunkFile:

@@ -1,0 +1,417 @@
+"""The landmark fit: choose, embed, place, refine, and gather the evidence."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from landmarks.evidence import COLUMNS, ROWS, HeldOut, StressEstimate, agreement, estimate
+from landmarks.place import Frame, Place, Placement, place, require_known
+from landmarks.refine import polish_config, refine_panel
+from landmarks.selection import choose, own
+from landmarks.warm import warm_up_landmarks
+from psmds_dist.block import Held, gather
+from psmds_dist.config import SolverConfig
+from psmds_dist.executor import AnyExecutor, InProcessExecutor
+from psmds_dist.ingest import ArrayRows
+from psmds_dist.partition import RowMemory, parse_bytes, row_budget
+from psmds_dist.quality import Stress, canonical
+from psmds_dist.rows import layout_of
+from psmds_dist.run import checked, warm_up
+from psmds_dist.schedule import generator
+from psmds_dist.solve import Solution, solve
+from psmds_dist.types import BudgetError, Floats, InputError, Ints, Rows, RowSource
+
+HOLD_OUT, JUDGE = 17, 18
+"""Streams of random numbers that pick the held-out pairs: for the evidence, and for a refinement to judge by."""
+
+REFINEMENTS = ("none", "panel", "full")
+EXACT = 1e-3
+"""Normalised stress of the landmarks below which the data may be exact, so that their map is worth more digits."""
+
+Tell = Callable[[str], object]
+
+
+class Data(Protocol):
+    """What a landmark fit needs to know of the data."""
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+
+    @property
+    def matrix(self) -> RowSource | None:
+        """The whole matrix, where there is one: a full refinement polishes against it."""
+
+    @property
+    def pool(self) -> Ints | None:
+        """Points that can be landmarks; None for all."""
+
+    @property
+    def usual(self) -> int:
+        """Number of landmarks when nobody said."""
+
+    def panel(self, landmarks: Ints, executor: AnyExecutor, budget: int) -> RowSource:
+        """Dissimilarities of all points to some landmarks, a source of ``width`` ``len(landmarks)``."""
+
+    def between(self, rows: Ints, columns: Ints) -> Floats:
+        """Dissimilarities between two lists of points, NaN where unknown."""
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut | None:
+        """Pairs for the evidence, given candidates that are no landmarks; None when nothing is known of them."""
+
+
+@dataclass(frozen=True)
+class LandmarkConfig:
+    """What a landmark fit is asked to do; see `landmarks.LandmarkMDS` for the meaning of each."""
+
+    n_components: int = 2
+    n_landmarks: int | None = None
+    landmarks: Sequence[int] | None = None
+    selection: str = "random"
+    n_init: int = 3
+    closed_form: str = "least_squares"
+    refine: str = "none"
+    evidence: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        SolverConfig(n_components=self.n_components, seed=self.seed)
+        if self.refine not in REFINEMENTS:
+            raise InputError(f"refine must be one of {', '.join(map(repr, REFINEMENTS))}, not {self.refine!r}.")
+        if self.closed_form not in ("least_squares", "classical"):
+            raise InputError(f"closed_form must be 'least_squares' or 'classical', not {self.closed_form!r}.")
+        for name in ("n_init", "n_landmarks"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1):
+                raise InputError(f"{name} must be a whole number of at least 1, not {value!r}.")
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Stress with fewer landmarks."""
+
+    n_landmarks: int
+    stress: StressEstimate
+
+
+@dataclass(frozen=True)
+class LandmarkFit:
+    """A finished landmark fit.
+
+    Attributes
+    ----------
+    embedding : (n, L) ndarray
+        Coordinates of all points in canonical position.
+    landmarks : (S,) int64
+        Row indices of the landmarks.
+    frame : Frame
+        Landmark coordinates in the same position, to place new points.
+    landmark_stress : float
+        Normalised stress of the landmarks among themselves.
+    agreement : (n_init - 1,) ndarray
+        Procrustes disparity of the other starts to the best.
+    residual : (n,) ndarray
+        ``sqrt(sum_s (t - d)^2 / sum_s t^2)`` of each point against the landmarks.
+    estimate : StressEstimate or None
+        Stress on held-out pairs.
+    curve : list of CurvePoint
+        Stress against the number of landmarks.
+    exact : Stress or None
+        Stress over all pairs, after a full refinement.
+    solution : Solution or None
+        The polish on the whole matrix.
+    passes : int
+        Passes over the panel by the refinement.
+    seconds : dict
+        Time of each stage.
+    """
+
+    embedding: Floats
+    landmarks: Ints
+    frame: Frame
+    landmark_stress: float
+    agreement: Floats
+    residual: Floats
+    estimate: StressEstimate | None
+    curve: list[CurvePoint]
+    exact: Stress | None
+    solution: Solution | None
+    passes: int
+    config: LandmarkConfig
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Clock:
+    """Seconds of each stage, told as they end."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.seconds: dict[str, float] = {}
+        self._tell = tell
+        self._last = time.perf_counter()
+
+    def end(self, stage: str) -> None:
+        """A stage has ended."""
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._last
+        self._tell(f"{stage}: {now - self._last:.2f} s")
+        self._last = now
+
+
+def fit(
+    data: Data,
+    config: LandmarkConfig,
+    executor: AnyExecutor,
+    *,
+    memory_limit: Any = None,
+    ids: Sequence[str] | None = None,
+    tell: Tell = lambda text: None,
+) -> LandmarkFit:
+    """Embed landmarks, place everybody else, and refine.
+
+    Raises
+    ------
+    InputError, BudgetError, WorkerError
+        In a sentence each.
+    """
+    limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
+    budget = row_budget(limit, data.n, config.n_components)
+    landmarks = choose_landmarks(data, config)
+    if budget <= 0:
+        raise BudgetError(f"memory_limit leaves nothing beside the coordinates of {data.n:,} points; raise it.")
+    clock = Clock(tell)
+    try:
+        panel = data.panel(landmarks, executor, budget)
+        RowMemory.plan(layout_of(panel), panel.dtype.itemsize, panel.band, budget)
+        clock.end("panel")
+        return _fit_panel(data, panel, landmarks, config, executor, budget, ids, clock)
+    finally:
+        executor.close()
+
+
+def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
+    """Landmarks of a fit: the user's own, or chosen."""
+    if config.landmarks is not None:
+        landmarks = own(config.landmarks, data.n)
+        if config.n_landmarks not in (None, landmarks.size):
+            raise InputError(f"n_landmarks is {config.n_landmarks}, but landmarks lists {landmarks.size}: give one of them.")
+    else:
+        count = data.usual if config.n_landmarks is None else int(config.n_landmarks)
+        landmarks = choose(data.n, count, config.selection, config.seed, partial(_distances, data), data.pool)
+    if landmarks.size < config.n_components + 1:
+        raise InputError(
+            f"{landmarks.size} landmarks cannot place points in {config.n_components} dimensions: at least "
+            f"n_components + 1 = {config.n_components + 1} are needed, and many more are better."
+        )
+    return landmarks
+
+
+def _distances(data: Data, i: int, candidates: Ints) -> Floats:
+    return data.between(np.array([i]), candidates)[0]
+
+
+def _fit_panel(
+    data: Data,
+    panel: RowSource,
+    landmarks: Ints,
+    config: LandmarkConfig,
+    executor: AnyExecutor,
+    budget: int,
+    ids: Sequence[str] | None,
+    clock: Clock,
+) -> LandmarkFit:
+    executor.prepare(partial(warm_up_landmarks, config.n_components, panel.dtype.name))
+    among = among_landmarks(panel, landmarks, ids)
+    starts = embed_landmarks(among, config)
+    clock.end("landmarks")
+    frame = Frame.of(starts[0].embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None)
+    held = Held(panel, budget)
+    found: Placement = gather(executor, Place(held, frame), held.layout, range(held.layout.count))
+    require_known(found[3], config.n_components, ids)
+    _require_span(frame, found)
+    found[0][landmarks] = frame.coordinates
+    clock.end("placement")
+    passes = 0
+    if config.refine == "panel":
+        judge = _judge(data, landmarks, config)
+        frame, found, passes = refine_panel(executor, held, frame, among.values, landmarks, found, judge)
+        clock.end("refinement")
+    solution = None
+    if config.refine == "full":
+        solution = _polish(data, found, frame, config, executor, budget, ids)
+        clock.end("refinement")
+    embedding = canonical(found[0]) if solution is None else solution.embedding
+    held_out = _hold_out(data, landmarks, config) if config.evidence else None
+    result = LandmarkFit(
+        embedding=embedding,
+        landmarks=landmarks,
+        frame=Frame.of(embedding[landmarks], frame.scale),
+        landmark_stress=starts[0].stress.normalized_stress,
+        agreement=agreement([start.embedding for start in starts]),
+        residual=np.sqrt(found[1] / np.where(found[2] > 0, found[2], 1.0)),
+        estimate=None if held_out is None else _estimated(held_out, embedding),
+        curve=[] if held_out is None else _curve(panel, among, landmarks, held_out, config),
+        exact=None if solution is None else solution.stress,
+        solution=solution,
+        passes=passes,
+        config=config,
+        seconds=clock.seconds,
+    )
+    clock.end("evidence")
+    return result
+
+
+@dataclass(frozen=True)
+class Among:
+    """Dissimilarities between landmarks."""
+
+    values: Rows
+
+    @property
+    def scale(self) -> float:
+        """Root mean square off the diagonal."""
+        size = len(self.values)
+        return math.sqrt(float(np.square(self.values, dtype=np.float64).sum()) / (size * (size - 1)))
+
+    @property
+    def mean_squares(self) -> Floats:
+        """Mean squared dissimilarity of each landmark to all."""
+        return np.square(self.values, dtype=np.float64).mean(axis=1)
+
+    def first(self, count: int) -> Among:
+        """The same for the landmarks that were chosen first."""
+        return Among(np.ascontiguousarray(self.values[:count, :count]))
+
+
+def rows_at(source: RowSource, points: Ints) -> Rows:
+    """Single rows of a source."""
+    columns = layout_of(source).columns
+    rows: Rows = np.empty((points.size, columns), source.dtype)
+    for k, point in enumerate(points.tolist()):
+        source.read(point, point + 1, rows[k : k + 1])
+    return rows
+
+
+def among_landmarks(panel: RowSource, landmarks: Ints, ids: Sequence[str] | None) -> Among:
+    """Dissimilarities between the landmarks, from their own rows of the panel; the mean of both orders.
+
+    Raises
+    ------
+    InputError
+        When one is missing, or all are zero.
+    """
+    values = rows_at(panel, landmarks)
+    values = (values + values.T) / 2
+    missing = np.argwhere(np.isnan(values))
+    if missing.size:
+        i, j = (int(landmarks[k]) for k in missing[0])
+        names = f" (ids {ids[i]!r} and {ids[j]!r})" if ids else ""
+        raise InputError(
+            f"the dissimilarity between landmarks {i} and {j}{names} is missing: landmarks must be known to each other."
+        )
+    np.fill_diagonal(values, 0)
+    if not values.any():
+        raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
+    return Among(np.ascontiguousarray(values))
+
+
+def embed_landmarks(among: Among, config: LandmarkConfig, n_init: int | None = None) -> list[Solution]:
+    """Embed landmarks from several starts, the best first; one that fits nearly exactly is taken to more digits."""
+    size = len(among.values)
+    if size <= config.n_components:
+        raise InputError(f"{size} landmarks are too few for {config.n_components} dimensions.")
+    source = ArrayRows(among.values, dtype=among.values.dtype.name)
+    run = partial(solve, source, executor=InProcessExecutor(), scale=among.scale, budget=4 * among.values.nbytes)
+    seeds = [config.seed + k for k in range(n_init or config.n_init)]
+    starts = [run(SolverConfig(n_components=config.n_components, seed=seed)) for seed in seeds]
+    starts.sort(key=lambda start: start.stress.mse)
+    if starts[0].stress.normalized_stress < EXACT:
+        exact = SolverConfig(
+            n_components=config.n_components,
+            seed=config.seed,
+            radius=max(starts[0].radius, 1e-6 * among.scale),
+            radius_tol=1e-9 * among.scale,
+        )
+        starts[0] = run(exact, start=starts[0].raw_embedding)
+    return starts
+
+
+def _require_span(frame: Frame, found: Placement) -> None:
+    """Refuse landmarks on a line (or plane) when points are off it: they cannot tell one side from the other."""
+    if frame.rank == frame.y.shape[0]:
+        return
+    residual = math.sqrt(float(np.nansum(found[1])) / max(1, int(found[3].sum())))
+    if residual > EXACT * frame.scale:
+        raise InputError(
+            f"the landmarks span only {frame.rank} of {frame.y.shape[0]} dimensions, but other points lie off that "
+            "span, on either side for all they tell: choose more or other landmarks (selection='maxmin'), or fewer "
+            "n_components."
+        )
+
+
+def _polish(
+    data: Data,
+    found: Placement,
+    frame: Frame,
+    config: LandmarkConfig,
+    executor: AnyExecutor,
+    budget: int,
+    ids: Sequence[str] | None,
+) -> Solution:
+    """Solve on the whole matrix from the placed points, with a small radius."""
+    if data.matrix is None:
+        raise InputError("refine='full' needs the whole matrix of dissimilarities: use refine='panel' or 'none'.")
+    check = checked(data.matrix, executor, None if ids is None else list(ids))
+    warm_up(data.matrix, config.n_components, executor)
+    residual = math.sqrt(float(found[1].sum()) / int(found[3].sum()))
+    settings = polish_config(config.n_components, config.seed, residual, frame.scale)
+    return solve(data.matrix, settings, executor, scale=check.rms, budget=budget, start=found[0])
+
+
+def _judge(data: Data, landmarks: Ints, config: LandmarkConfig) -> Callable[[Floats], float]:
+    """Stress on pairs outside the panel, other ones than those of the evidence."""
+    pairs = _hold_out(data, landmarks, config, JUDGE)
+    if pairs is None:
+        raise InputError(
+            "refine='panel' needs dissimilarities that the fit does not use, to judge by: leave columns of the panel "
+            "unused (n_landmarks below their number), or fit on the whole matrix or on points."
+        )
+    return lambda x: _estimated(pairs, x).normalized_stress
+
+
+def _hold_out(data: Data, landmarks: Ints, config: LandmarkConfig, stream: int = HOLD_OUT) -> HeldOut | None:
+    """Random pairs of points that are no landmarks."""
+    random = generator(config.seed, stream)
+    others = np.setdiff1d(np.arange(data.n), landmarks)
+    chosen = random.permutation(others)[: ROWS + COLUMNS]
+    rows = chosen[: max(2, ROWS * chosen.size // (ROWS + COLUMNS))]
+    return data.hold_out(landmarks, np.sort(rows), np.sort(np.setdiff1d(chosen, rows))) if chosen.size >= 4 else None
+
+
+def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:
+    return estimate(held_out, embedding[held_out.rows], embedding[held_out.columns])
+
+
+def _curve(
+    panel: RowSource, among: Among, landmarks: Ints, held_out: HeldOut, config: LandmarkConfig
+) -> list[CurvePoint]:
+    """Stress of the held-out pairs when only the first landmarks of the choice are used."""
+    points = held_out.points
+    rows = rows_at(panel, points)
+    counts = [landmarks.size // k for k in (8, 4, 2, 1) if landmarks.size // k > 2 * config.n_components]
+    return [CurvePoint(count, _with_fewer(rows, points, among, held_out, config, count)) for count in counts]
+
+
+def _with_fewer(
+    rows: Rows, points: Ints, among: Among, held_out: HeldOut, config: LandmarkConfig, count: int
+) -> StressEstimate:
+    part = among.first(count)
+    frame = Frame.of(embed_landmarks(part, config, n_init=1)[0].embedding, part.scale)
+    x = place(np.ascontiguousarray(rows[:, :count]), np.arange(points.size), frame)[0]
+    return estimate(held_out, x[np.searchsorted(points, held_out.rows)], x[np.searchsorted(points, held_out.columns)])

@@ -1,0 +1,140 @@
+"""Placing points against landmarks whose coordinates stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from landmarks import kernels
+from psmds_dist.block import Held
+from psmds_dist.config import FLOAT32_RADIUS
+from psmds_dist.rows import Batch
+from psmds_dist.types import Floats, InputError, Ints, Rows
+
+SHARE = 5e-3
+"""A point is done when its radius is this share of its own root mean square residual: finer would fit noise."""
+
+FLOOR = 1e-9
+"""Or this share of the scale of the data, whichever is more."""
+
+MOST_PROBES = 300
+
+RANK_TOL = 1e-7
+"""Share of the largest singular value below which the landmarks leave an axis open."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Landmark coordinates, centred, with the linear map that places points in closed form.
+
+    Points solve ``|x|^2 - 2 x.y_s + |y_s|^2 = t_s^2`` in the least squares sense. With the landmarks centred the
+    unknown ``|x|^2`` drops out and ``x = -1/2 pinv(Y) (t^2 - offset)`` with ``offset_s = |y_s|^2``. Classical
+    landmark MDS (de Silva and Tenenbaum, 2004) is the same with the landmarks' mean squared dissimilarities as
+    the offset.
+    """
+
+    y: Floats
+    """(L, S), centred"""
+
+    origin: Floats
+    """(L,), where their centre is in the map"""
+
+    pull: Floats
+    offset: Floats
+    scale: float
+    """Root mean square dissimilarity between landmarks."""
+
+    rank: int
+
+    @classmethod
+    def of(cls, coordinates: Floats, scale: float, mean_squares: Floats | None = None) -> Frame:
+        """Frame of landmarks at ``(S, L)`` coordinates; classical when their mean squares are given."""
+        origin = coordinates.mean(axis=0)
+        y = np.ascontiguousarray((coordinates - origin).T)
+        # eigenvectors of the small Gram matrix and einsum, since the order of BLAS sums depends on its threads
+        values, vectors = np.linalg.eigh(np.einsum("as,bs->ab", y, y))
+        kept = values > (RANK_TOL * max(values[-1], 0) ** 0.5) ** 2
+        inverse = np.einsum("ak,k,bk->ab", vectors[:, kept], 1 / values[kept], vectors[:, kept])
+        offset = np.einsum("as,as->s", y, y) if mean_squares is None else mean_squares
+        return cls(y, origin, np.einsum("ab,bs->as", inverse, y), offset, scale, int(kept.sum()))
+
+    @property
+    def coordinates(self) -> Floats:
+        """Landmarks in the map, (S, L)."""
+        return self.y.T + self.origin
+
+
+Placement = tuple[Floats, Floats, Floats, Ints]
+"""Coordinates (k, L), squared residuals, squared dissimilarities, and known landmarks of some points."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place the points of some blocks of a panel, each alone.
+
+    ``start`` holds coordinates to go on from with ``radius``; without it points begin in closed form, with the
+    root mean square residual there as their radius.
+    """
+
+    panel: Held
+    frame: Frame
+    start: Floats | None = None
+    radius: float = -1.0
+
+    def __call__(self, blocks: Sequence[int]) -> Placement:
+        """Return the placement of all points of ``blocks``."""
+        return self.panel.collect(blocks, self._place)
+
+    def _place(self, batch: Batch) -> Placement:
+        start = None if self.start is None else self.start[batch.points]
+        return place(batch.rows, batch.slots, self.frame, start, self.radius)
+
+
+def place(
+    rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, radius: float = -1.0
+) -> Placement:
+    """Place points from their dissimilarities to the landmarks; points with too few known ones become NaN."""
+    closed, known, squares = kernels.locate(rows, slots, frame.y, frame.pull, frame.offset)
+    x = closed if start is None else start - frame.origin
+    enough = np.flatnonzero(known > frame.y.shape[0])
+    error = np.full(slots.size, np.nan)
+    found, error[enough] = _search(rows, slots[enough], known[enough], frame, x[enough], radius)
+    x[:] = np.nan
+    x[enough] = found + frame.origin
+    return x, error, squares, known
+
+
+def _search(rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radius: float) -> tuple[Floats, Floats]:
+    """Search in float32 down to the radius that it can tell apart, and in float64 where a point goes on below."""
+    radii = np.full(slots.size, float(radius))
+    if rows.dtype != np.float32:
+        return kernels.search(rows, slots, frame.y, x, radii, FLOOR * frame.scale, SHARE, MOST_PROBES)
+    coarse = FLOAT32_RADIUS * frame.scale
+    x, errors = kernels.search(rows, slots, frame.y.astype(np.float32), x, radii, coarse, SHARE, MOST_PROBES)
+    finer = np.flatnonzero(SHARE * np.sqrt(errors / known) < coarse)
+    if finer.size:
+        x[finer], errors[finer] = kernels.search(
+            rows, slots[finer], frame.y, x[finer], np.full(finer.size, coarse), FLOOR * frame.scale, SHARE, MOST_PROBES
+        )
+    return x, errors
+
+
+def require_known(known: Ints, n_components: int, ids: Sequence[str] | None) -> None:
+    """Refuse points that too few landmarks are known for.
+
+    Raises
+    ------
+    InputError
+        Naming the first of them.
+    """
+    short = np.flatnonzero(known <= n_components)
+    if short.size:
+        first = int(short[0])
+        name = f"point {first}" + (f" (id {ids[first]!r})" if ids else "")
+        raise InputError(
+            f"{name} has known dissimilarities to {int(known[first])} landmarks, but {n_components + 1} are needed to "
+            f"place it in {n_components} dimensions ({short.size} points are short of them): fill them in or leave "
+            "these points out."
+        )

@@ -1,0 +1,204 @@
+"""Refinement: landmarks move too, against all points through the panel; or everyone against the whole matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from landmarks import kernels
+from landmarks.place import Frame, Place, Placement, place
+from psmds_dist.block import Held
+from psmds_dist.config import SolverConfig
+from psmds_dist.kernels import moves
+from psmds_dist.partition import Layout
+from psmds_dist.rows import Batch
+from psmds_dist.types import Executor, Floats, Ints, Rows
+
+START, END = 0.25, 1 / 16
+"""First radius of a polish as a share of the root mean square residual, and last as a share of the first."""
+
+LARGEST = 0.05
+"""Most that the first radius may be, as a share of the scale: a poor fit does not mean misplaced points."""
+
+EPS = 1e-2
+"""The radius halves when a pass lowers the error by at most this share."""
+
+MOST_PASSES = 40
+
+PATIENCE = 3
+"""Passes without a better map after which a refinement through the panel ends."""
+
+
+def polish_radius(residual: float, scale: float) -> float:
+    """First radius of a refinement of a map with that root mean square residual."""
+    return min(START * residual, LARGEST * scale)
+
+
+def polish_config(n_components: int, seed: int, residual: float, scale: float, **changes: object) -> SolverConfig:
+    """Configuration of a solve that polishes a good start: a few passes over the matrix."""
+    first = polish_radius(residual, scale)
+    settings = {"radius": first, "radius_tol": 1.01 * END * first, "eps": EPS, **changes}
+    return SolverConfig(n_components=n_components, seed=seed, **settings)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Place points, and sum up block by block what they say about moves of the landmarks."""
+
+    place: Place
+    own: NDArray[np.int64]
+    """For each point the landmark it is, or -1."""
+
+    radius: float
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Placement, list[tuple[int, Floats]]]:
+        """Return the placement of all points, and the kernel's sums of each block."""
+        sums: list[tuple[int, Floats]] = []
+
+        def one(batch: Batch) -> Placement:
+            found = self._place(batch)
+            sums.extend(self._sums(batch, found[0]))
+            return found
+
+        return self.place.panel.collect(blocks, one), sums
+
+    def _place(self, batch: Batch) -> Placement:
+        frame, start = self.place.frame, self.place.start
+        x, errors, squares, known = place(
+            batch.rows, batch.slots, frame, None if start is None else start[batch.points], self.place.radius
+        )
+        landmark = self.own[batch.points]
+        x[landmark >= 0] = frame.coordinates[landmark[landmark >= 0]]
+        return x, errors, squares, known
+
+    def _sums(self, batch: Batch, x: Floats) -> list[tuple[int, Floats]]:
+        """Sums of each block apart: they are added in the order of blocks, however blocks come."""
+        dtype = batch.rows.dtype
+        y = self.place.frame.coordinates.T.astype(dtype, order="C")
+        layout = self.place.panel.layout
+        number = batch.points // layout.rows
+        cuts = [np.flatnonzero(number == block) for block in np.unique(number)]
+        return [
+            (int(number[cut[0]]), kernels.pull_landmarks(batch.rows, batch.slots[cut], x[cut].astype(dtype), y, self.radius))
+            for cut in cuts
+        ]
+
+
+@dataclass(frozen=True)
+class PanelPass:
+    """What one pass over the panel found."""
+
+    placement: Placement
+    errors: Floats
+    gains: Floats
+    """(S, 2 L)"""
+
+
+def panel_pass(executor: Executor, work: Pull) -> PanelPass:
+    """Run a pass over all blocks of the panel."""
+    layout: Layout = work.place.panel.layout
+    placement: Placement | None = None
+    sums: dict[int, Floats] = {}
+    for group, (found, part) in executor.run(work, range(layout.count)):
+        points = np.concatenate([np.arange(*layout.bounds(b)) for b in sorted(group)])
+        if placement is None:
+            placement = tuple(np.empty((layout.n, *column.shape[1:]), column.dtype) for column in found)  # type: ignore[assignment]
+        for whole, column in zip(placement or (), found, strict=True):
+            whole[points] = column
+        sums.update(part)
+    assert placement is not None
+    total = np.sum([sums[block] for block in sorted(sums)], axis=0)
+    return PanelPass(placement, total[1], _gains(total, work.radius, int((work.own >= 0).any())))
+
+
+def _gains(total: Floats, radius: float, itself: int) -> Floats:
+    """Gains of each landmark's moves: the closed part needs the sum of ``u``, and leaves out the point itself."""
+    pairs = total[0] - itself
+    gains = np.empty((total.shape[1], 2 * ((total.shape[0] - 2) // 3)))
+    for axis in range(gains.shape[1] // 2):
+        u, plus, minus = total[2 + 3 * axis : 5 + 3 * axis]
+        gains[:, 2 * axis] = pairs * radius**2 + 2 * radius * u - 2 * plus
+        gains[:, 2 * axis + 1] = pairs * radius**2 - 2 * radius * u - 2 * minus
+    return gains
+
+
+def refine_panel(
+    executor: Executor,
+    panel: Held,
+    frame: Frame,
+    among: Rows,
+    landmarks: Ints,
+    placement: Placement,
+    judge: Callable[[Floats], float],
+) -> tuple[Frame, Placement, int]:
+    """Let landmarks and points move in turn, all through the panel.
+
+    In each pass points look for their place near the one they had, against the landmarks as they stand; then every
+    landmark takes the best move against all points, if one lowers its error. The radius halves when a pass gained
+    little.
+
+    Pairs of landmarks count ``n / S`` times: they stand for the pairs of points that the panel does not hold. Even
+    so the error on the panel can fall while the map gets worse, for points and landmarks may fit each other's noise
+    (as in unfolding, where points end on a circle around a heap of landmarks). So a judge measures each pass on
+    pairs that the panel does not hold, and the best is kept: refinement never ends with a worse map than it began.
+
+    Returns
+    -------
+    Frame, Placement, int
+        The refined landmarks and points, and the number of passes.
+    """
+    n, weight = panel.source.n, panel.source.n / landmarks.size
+    own = np.full(n, -1, dtype=np.int64)
+    own[landmarks] = np.arange(landmarks.size)
+    residual = _residual(placement)
+    radius = polish_radius(residual, frame.scale)
+    end = END * radius
+    best = (judge(placement[0]), frame, placement)
+    before = np.inf
+    passes = since = 0
+    while radius > end and passes < MOST_PASSES and since < PATIENCE:
+        work = Pull(Place(panel, frame, best_x(placement, own, frame), radius), own, radius)
+        found = panel_pass(executor, work)
+        passes, since = passes + 1, since + 1
+        mutual, gains = _mutual(among, frame, work.radius)
+        error = float(found.errors.sum()) + weight * mutual
+        if (stress := judge(found.placement[0])) < best[0]:
+            best, since = (stress, frame, found.placement), 0
+        if before - error <= EPS * error:
+            radius /= 2
+        before, placement = error, found.placement
+        frame = moved(frame, found.gains + weight * gains, work.radius)
+    return best[1], best[2], passes
+
+
+def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:
+    """Error of the landmarks among themselves, and the gains of their moves."""
+    everyone = np.arange(len(among))
+    axes = np.arange(frame.y.shape[0])
+    errors, gains = moves.propose(among, everyone, everyone, frame.y.astype(among.dtype), radius, axes)
+    return float(errors.sum()), gains
+
+
+def best_x(placement: Placement, own: NDArray[np.int64], frame: Frame) -> Floats:
+    """Coordinates of all points, landmarks where they stand now."""
+    x = placement[0].copy()
+    x[own >= 0] = frame.coordinates[own[own >= 0]]
+    return x
+
+
+def moved(frame: Frame, gains: Floats, radius: float) -> Frame:
+    """Landmarks after each has taken its best move, if that lowers its error."""
+    best = gains.argmin(axis=1)
+    step = np.where(best % 2 == 0, radius, -radius)
+    step[gains[np.arange(best.size), best] >= 0] = 0
+    y = frame.y.copy()
+    y[best // 2, np.arange(best.size)] += step
+    return replace(frame, y=y)
+
+
+def _residual(placement: Placement) -> float:
+    _, errors, _, known = placement
+    return float(np.sqrt(np.nansum(errors) / max(1, known.sum())))

@@ -1,0 +1,123 @@
+"""Which points serve as landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from psmds_dist.schedule import generator
+from psmds_dist.types import Floats, InputError, Ints
+
+CHOOSE = 16
+"""Stream of random numbers of the choice."""
+
+CANDIDATES = 10
+"""Candidates a landmark for the choices that look at distances: a random sample of the points, so that their cost
+does not grow with the points."""
+
+FEWEST_CANDIDATES = 5_000
+
+Distances = Callable[[int, Ints], Floats]
+"""Dissimilarities of one point to some others."""
+
+
+def choose(n: int, count: int, method: str, seed: int, distances: Distances, pool: Ints | None = None) -> Ints:
+    """Choose landmarks.
+
+    Parameters
+    ----------
+    n : int
+        Number of points.
+    count : int
+        Number of landmarks.
+    method : {"random", "maxmin", "kmeans++"}
+        Uniformly at random; each as far as possible from those before it; or at random with a chance in
+        proportion to the squared dissimilarity to the nearest before it.
+    seed : int
+        Key of the random numbers.
+    distances : callable
+        ``distances(i, candidates)`` gives dissimilarities of point ``i``.
+    pool : (m,) int64, optional
+        Points to choose from; all by default.
+
+    Returns
+    -------
+    (count,) int64
+        Row indices in the order of the choice: the first ``k`` are a choice of ``k``.
+
+    Raises
+    ------
+    InputError
+        When there are too few distinct points.
+    """
+    if method not in _METHODS:
+        raise InputError(f"selection must be one of {', '.join(map(repr, _METHODS))}, not {method!r}.")
+    random = generator(seed, CHOOSE)
+    everyone = np.arange(n) if pool is None else np.asarray(pool, dtype=np.int64)
+    if count > everyone.size:
+        raise InputError(f"n_landmarks must be at most the number of points, {everyone.size}, not {count}.")
+    return _METHODS[method](everyone, count, random, distances)
+
+
+def _random(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
+    return random.permutation(pool)[:count]
+
+
+def _spread(
+    pool: Ints, count: int, random: np.random.Generator, distances: Distances, pick: Callable[[Floats], int]
+) -> Ints:
+    """Choose one after the other, each by what is nearest to every candidate so far."""
+    candidates = np.sort(random.permutation(pool)[: max(CANDIDATES * count, FEWEST_CANDIDATES)])
+    chosen = [int(random.integers(candidates.size))]
+    nearest = np.full(candidates.size, np.inf)
+    while len(chosen) < count:
+        fresh = distances(int(candidates[chosen[-1]]), candidates)
+        nearest = np.fmin(nearest, fresh)  # a missing dissimilarity says nothing
+        nearest[chosen] = 0
+        if not nearest.max() > 0:
+            raise InputError(
+                f"n_landmarks is {count}, but there are only {len(chosen)} distinct points among the {candidates.size} "
+                "candidates; ask for fewer landmarks, or selection='random'."
+            )
+        chosen.append(pick(nearest))
+    return candidates[chosen]
+
+
+def _maxmin(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
+    return _spread(pool, count, random, distances, lambda nearest: int(np.argmax(_finite(nearest))))
+
+
+def _kmeans(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
+    def pick(nearest: Floats) -> int:
+        weight = np.cumsum(_finite(nearest) ** 2)
+        return min(int(np.searchsorted(weight, random.random() * weight[-1], side="right")), nearest.size - 1)
+
+    return _spread(pool, count, random, distances, pick)
+
+
+def _finite(nearest: Floats) -> Floats:
+    return np.where(np.isfinite(nearest), nearest, 0.0)
+
+
+_METHODS = {"random": _random, "maxmin": _maxmin, "kmeans++": _kmeans}
+
+
+def own(landmarks: Sequence[int] | Ints, n: int) -> Ints:
+    """Landmarks that the user has chosen, checked.
+
+    Raises
+    ------
+    InputError
+        When one is not a row index, or is listed twice.
+    """
+    given = np.asarray(landmarks)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
+        raise InputError(f"landmarks must be a list of row indices, not {given.dtype} of shape {given.shape}.")
+    outside = given[(given < 0) | (given >= n)]
+    if outside.size:
+        raise InputError(f"landmarks must be row indices from 0 to {n - 1}, but {int(outside[0])} is among them.")
+    kinds, counts = np.unique(given, return_counts=True)
+    if (counts > 1).any():
+        raise InputError(f"landmarks lists {int(kinds[counts > 1][0])} more than once: list each landmark once.")
+    return given.astype(np.int64)

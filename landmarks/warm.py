@@ -1,0 +1,19 @@
+"""Compiling the kernels of landmark mode ahead."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from landmarks.place import Frame, place
+from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.kernels.warm import warm_up_solver
+
+
+def warm_up_landmarks(n_components: int, dtype: str) -> None:
+    """Compile what a landmark fit will call, on a simplex."""
+    warm_up_solver(n_components, dtype, n_components)
+    size = n_components + 2
+    frame = Frame.of(np.eye(size, n_components), 1.0)
+    rows = np.ones((2, size), dtype)
+    with parallel_region():
+        place(rows, np.arange(2), frame)

@@ -1,0 +1,17 @@
+"""Errors raised on purpose, apart from everything else so that they cost nothing to import."""
+
+
+class PsmdsError(Exception):
+    """Base of every error that this package raises on purpose; its text is one sentence for the user."""
+
+
+class InputError(PsmdsError, ValueError):
+    """An argument, file or matrix that cannot be used as it is."""
+
+
+class BudgetError(PsmdsError, MemoryError):
+    """The work cannot be done inside the memory budget."""
+
+
+class WorkerError(PsmdsError, RuntimeError):
+    """The cluster could not finish a round."""

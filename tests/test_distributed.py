@@ -1,0 +1,316 @@
+"""The whole solve on real Dask workers: the same bits however it is spread, whatever happens to the workers."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import dask.array
+import numpy as np
+import psutil
+import pytest
+import zarr
+
+from psmds_dist import PatternSearchMDS, read_result
+from psmds_dist.config import SolverConfig
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.ingest import ArrayRows, build
+from psmds_dist.kernels.warm import warm_up_solver
+from psmds_dist.run import embed
+from psmds_dist.store import ZarrRows, open_rows
+
+N = 1500
+SETTINGS = {"random_state": 3, "max_epochs": 30}
+STREAMING = "1.5 MB"  # of 9 MB of rows
+PSMDS = str(Path(sys.executable).parent / "psmds")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Hide what Dask logs about workers that a test kills."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with local_client(workers=2, threads=1) as client:
+        yield client
+
+
+def with_workers(client, count):
+    client.cluster.scale(count)
+    wait_for(lambda: DaskExecutor(client).n_workers == count)
+    return client
+
+
+def wait_for(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def noisy_distances(n, dims=5):
+    random = np.random.default_rng(8)
+    points = random.normal(size=(n, dims))
+    distances = np.sqrt(np.maximum(((points[:, None] - points[None]) ** 2).sum(axis=2), 0))
+    noise = np.abs(random.normal(scale=0.2, size=(n, n)))
+    matrix = distances + noise + noise.T
+    np.fill_diagonal(matrix, 0)
+    return matrix.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return noisy_distances(N)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory, matrix):
+    """The same matrix in several forms on disk."""
+    folder = tmp_path_factory.mktemp("stores")
+    build(ArrayRows(matrix), folder / "ours", InProcessExecutor())
+    layouts = {"square": (400, 400), "tall": (N, 64), "short": (7, N)}
+    for name, chunks in layouts.items():
+        zarr.create_array(folder / name, data=matrix, chunks=chunks)
+    zarr.create_array(folder / "format 2", data=matrix, chunks=(300, 700), zarr_format=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(matrix):
+    mds = PatternSearchMDS(n_jobs=1, **SETTINGS).fit(matrix)
+    assert mds.n_epochs_ == 30
+    return mds
+
+
+def same(mds, reference):
+    assert np.array_equal(mds.embedding_, reference.embedding_)
+    assert np.array_equal(mds.raw_embedding_, reference.raw_embedding_)
+    assert np.array_equal(mds.point_stress_, reference.point_stress_)
+    for column in ("epoch", "radius", "mse", "moved"):
+        assert np.array_equal(mds.history_[column], reference.history_[column])
+
+
+FORMS = ["ours", "square", "tall", "short", "format 2"]
+
+
+@pytest.mark.parametrize("memory_limit", [None, STREAMING])
+@pytest.mark.parametrize("form", FORMS)
+def test_same_bits_from_every_layout_cached_and_streamed(stores, reference, form, memory_limit):
+    mds = PatternSearchMDS(memory_limit=memory_limit, **SETTINGS).fit(stores / form)
+    assert (mds.result_.plan.cached_share < 1) == (memory_limit is not None)
+    same(mds, reference)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_same_bits_for_every_number_of_threads(matrix, reference, threads):
+    same(PatternSearchMDS(n_jobs=threads, **SETTINGS).fit(matrix), reference)
+
+
+@pytest.mark.parametrize("bad_moves", [True, False])
+@pytest.mark.parametrize("n_components", [3, 5])
+def test_same_bits_in_other_dimensions_and_modes(client, stores, n_components, bad_moves):
+    settings = {"n_components": n_components, "bad_moves": bad_moves, "random_state": 0, "max_epochs": 6}
+    here = PatternSearchMDS(n_jobs=2, **settings).fit(stores / "ours")
+    there = PatternSearchMDS(client=client, memory_limit="2 MB", **settings).fit(stores / "ours")
+    same(there, here)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 1])
+@pytest.mark.parametrize("memory_limit", [None, STREAMING])
+def test_same_bits_for_every_number_of_workers(client, stores, reference, workers, memory_limit):
+    with_workers(client, workers)
+    mds = PatternSearchMDS(client=client, memory_limit=memory_limit, **SETTINGS).fit(stores / "ours")
+    assert mds.result_.plan.workers == workers
+    same(mds, reference)
+
+
+def test_same_bits_from_foreign_chunks_on_workers(client, stores, reference):
+    with_workers(client, 2)
+    for form in ("square", "tall"):
+        mds = PatternSearchMDS(client=client, memory_limit="4 MB", **SETTINGS).fit(stores / form)
+        same(mds, reference)
+
+
+def test_same_bits_from_arrays_handed_to_workers(client, matrix, reference, tmp_path):
+    with_workers(client, 2)
+    lazily = dask.array.from_array(matrix, chunks=(700, 400))
+    for given in (matrix, lazily):
+        mds = PatternSearchMDS(client=client, scratch=tmp_path, **SETTINGS).fit(given)
+        same(mds, reference)
+    assert list(tmp_path.iterdir()) == []
+    same(PatternSearchMDS(scratch=tmp_path, **SETTINGS).fit(lazily), reference)
+
+
+def test_a_worker_killed_between_epochs_changes_nothing(client, stores, reference):
+    with_workers(client, 2)
+    killed = []
+
+    def kill(event):
+        if event.epoch in (4, 9):
+            killed.append(sorted(client.run(os.getpid, on_error="ignore").values())[0])
+            os.kill(killed[-1], signal.SIGKILL)
+
+    mds = PatternSearchMDS(client=client, on_epoch=kill, **SETTINGS).fit(stores / "ours")
+    assert len(set(killed)) == 2
+    same(mds, reference)
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Rows whose next reader dies in the middle of it, once the place is armed."""
+
+    rows: ZarrRows
+    place: str
+
+    n = N
+    dtype = np.dtype("float32")
+    band = 1
+    token = "deadly"
+
+    def read(self, lo, hi, out):
+        try:
+            os.remove(self.place)
+        except FileNotFoundError:
+            self.rows.read(lo, hi, out)
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_killed_while_its_task_runs_changes_nothing(client, stores, reference, tmp_path):
+    with_workers(client, 2)
+    place = tmp_path / "armed"
+    executor = DaskExecutor(client)
+    before = set(client.run(os.getpid).values())
+
+    def arm(event):
+        if event.epoch in (3, 8):
+            place.touch()
+
+    config = SolverConfig(seed=3, max_epochs=30)
+    source = Deadly(open_rows(stores / "ours"), str(place))
+    result = embed(source, config, executor, memory_limit=STREAMING, on_epoch=arm)
+    assert not place.exists()
+    wait_for(lambda: len(set(client.run(os.getpid, on_error="ignore").values()) - before) == 2)
+    assert np.array_equal(result.solution.embedding, reference.embedding_)
+
+
+def test_a_worker_that_joins_changes_nothing(client, stores, reference):
+    with_workers(client, 1)
+    seen = set()
+
+    def grow(event):
+        if event.epoch == 3:
+            client.cluster.scale(3)
+        time.sleep(0.1 if event.epoch < 25 else 0)
+        seen.add(DaskExecutor(client).n_workers)
+
+    mds = PatternSearchMDS(client=client, on_epoch=grow, **SETTINGS).fit(stores / "ours")
+    assert {1, 3} <= seen
+    same(mds, reference)
+
+
+def _cached_rows():
+    from psmds_dist import rows
+
+    return sum(cache._data.nbytes for cache in rows._HELD.values())
+
+
+def test_rows_are_cached_during_a_fit_and_let_go_after_it(client, stores):
+    with_workers(client, 2)
+    held = []
+    note = lambda event: held.append(sum(client.run(_cached_rows).values()))  # noqa: E731
+    PatternSearchMDS(client=client, on_epoch=note, max_epochs=2).fit(stores / "ours")
+    assert held[-1] >= N * N * 4
+    assert sum(client.run(_cached_rows).values()) == 0
+
+
+def test_memory_of_workers_stays_in_the_budget(tmp_path):
+    n, budget = 5000, 16 * 2**20
+    points = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
+    store = zarr.create_array(tmp_path / "m", shape=(n, n), chunks=(100, n), dtype="f4", compressors=None)
+    for lo in range(0, n, 100):
+        store[lo : lo + 100] = np.abs(points[lo : lo + 100, None] - points[None]).sum(axis=2)
+    with local_client(workers=1, threads=1) as client:
+        executor = DaskExecutor(client)
+        executor.prepare(partial(warm_up_solver, 2, "float32", 2))
+        [before] = executor.peak_memory().values()
+        config = SolverConfig(max_epochs=3)
+        result = embed(open_rows(tmp_path / "m"), config, executor, memory_limit=budget)
+    [peak] = result.peak_memory.values()
+    assert result.plan.cached_share < 0.15
+    print(f"peak {peak / 2**20:.0f} MiB, of which {(peak - before) / 2**20:.0f} MiB for the fit")
+    assert peak < budget + 250 * 2**20
+    assert peak - before < budget + 60 * 2**20  # the matrix itself has 95 MiB
+
+
+@pytest.mark.parametrize("where", ["here", "dask"])
+def test_an_interrupt_keeps_the_best_map(request, matrix, stores, where):
+    client = request.getfixturevalue("client") if where == "dask" else None
+    pids = client and set(client.run(os.getpid).values())
+
+    def interrupt(event):
+        if event.epoch == 4:  # while the next epoch is under way
+            threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    given = matrix if client is None else stores / "ours"
+    slow = {"radius": 1e-3, "eps": 0.0, "max_epochs": 10_000}
+    mds = PatternSearchMDS(client=client, random_state=0, on_epoch=interrupt, **slow).fit(given)
+    assert mds.stop_reason_ == "interrupted"
+    assert 4 <= mds.n_epochs_ < 10_000
+    assert np.isfinite(mds.embedding_).all()
+    assert mds.mse_ <= mds.history_["mse"].min()
+    if client is not None:
+        assert set(client.run(os.getpid).values()) == pids
+        again = PatternSearchMDS(client=client, **SETTINGS).fit(given)  # and the cluster works on
+        assert again.n_epochs_ == 30
+
+
+@pytest.mark.parametrize("options", [["--workers", "2"], ["--threads", "1"]], ids=["dask", "here"])
+def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
+    """The terminal sends the signal to every process of the group; here the test does."""
+    target = tmp_path / "map.zarr"
+    endless = ["--radius", "1e-3", "--eps", "0", "--max-epochs", "1000000"]
+    process = subprocess.Popen(
+        [PSMDS, "fit", str(stores / "ours"), str(target), *endless, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert "points, rows" in process.stdout.readline()
+    time.sleep(2.5)
+    members = [p for p in psutil.process_iter() if _session(p.pid) == process.pid]
+    assert len(members) >= (3 if "--workers" in options else 1)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "interrupted" in out
+    assert "Traceback" not in err
+    assert err == ""
+    result = read_result(target)
+    assert result.attributes["stop_reason"] == "interrupted"
+    assert len(result.history) > 3
+    assert np.isfinite(result.stress.normalized_stress)
+    assert [place.name for place in tmp_path.iterdir()] == ["map.zarr"]
+    wait_for(lambda: not any(_session(p.pid) == process.pid for p in members))
+
+
+def _session(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None

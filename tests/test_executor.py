@@ -1,0 +1,359 @@
+"""The two executors, on work that is not MDS; the cluster is real processes on this machine."""
+
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numba
+import numpy as np
+import psutil
+import pytest
+
+from psmds_dist import executor as module
+from psmds_dist import rows
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
+from psmds_dist.ingest import ArrayRows
+from psmds_dist.kernels.jit import available_threads
+from psmds_dist.rows import RowCache, hold
+from psmds_dist.types import InputError, WorkerError
+
+BLOCKS = range(3, 40)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with local_client(workers=2, threads=1) as client:
+        yield client
+
+
+@pytest.fixture(params=["here", "dask"])
+def executor(request):
+    if request.param == "here":
+        return InProcessExecutor()
+    return DaskExecutor(request.getfixturevalue("client"))
+
+
+@pytest.fixture
+def quiet():
+    """Hide what Dask logs about workers that a test kills."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+def total(blocks):
+    return sum(blocks)
+
+
+def napping(blocks, seconds=0.3):
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def failing(blocks, error):
+    if 7 in blocks:
+        raise error
+    return len(blocks)
+
+
+def ending_the_process(blocks):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying_once(blocks, place):
+    """End the process of the first task that comes here; the claim is atomic."""
+    try:
+        os.close(os.open(place, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return os.getpid()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def threads_of_kernels(blocks):
+    return numba.get_num_threads()
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_every_block_is_in_exactly_one_group(executor):
+    parts = list(executor.run(total, BLOCKS))
+    assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
+    assert len(parts) == executor.n_workers
+    assert all(result == sum(group) for group, result in parts)
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_groups_are_bounded(executor, size):
+    parts = list(executor.run(total, BLOCKS, group=size))
+    assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
+    assert max(len(group) for group, _ in parts) <= size
+
+
+def test_no_blocks_no_calls(executor):
+    assert list(executor.run(total, [])) == []
+
+
+def test_both_workers_take_part(client):
+    assert len({pid for _, pid in DaskExecutor(client).run(napping, BLOCKS)}) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InputError("the matrix is blue."), ValueError("other"), OSError(5, "Input/output error", "x.npy")],
+)
+def test_an_error_in_work_comes_as_itself_and_leaves_nothing_running(executor, error):
+    with pytest.raises(type(error)) as caught:
+        list(executor.run(partial(failing, error=error), BLOCKS, group=1))
+    assert str(caught.value) == str(error)
+    assert caught.value.__cause__ is not caught.value
+    del caught
+    gc.collect()  # a traceback keeps the run's futures
+    if isinstance(executor, DaskExecutor):
+        scheduler = executor._client.cluster.scheduler
+        wait_for(lambda: not [key for key in scheduler.tasks if str(key).startswith("psmds")])
+    assert len(list(executor.run(total, BLOCKS))) == executor.n_workers  # and all are free for the next
+
+
+def test_leaving_a_run_early_cancels_the_rest(client):
+    began = time.monotonic()
+    for _ in DaskExecutor(client).run(napping, range(40), group=1):
+        break
+    scheduler = client.cluster.scheduler
+    wait_for(lambda: not [key for key in scheduler.tasks if str(key).startswith("psmds")])
+    assert time.monotonic() - began < 4
+
+
+def test_threads_in_a_task_are_those_of_the_worker(client):
+    assert {n for _, n in DaskExecutor(client).run(threads_of_kernels, BLOCKS)} == {1}
+
+
+@pytest.mark.parametrize("threads", [1, 2, None])
+def test_threads_in_process(threads):
+    before = numba.get_num_threads()
+    [(_, used)] = InProcessExecutor(threads).run(threads_of_kernels, BLOCKS)
+    assert used == min(threads or available_threads(), available_threads())
+    assert numba.get_num_threads() == before
+
+
+def _hold_some(blocks, source):
+    cache = hold(source, 10**8)
+    assert isinstance(cache, RowCache)
+    for _ in cache.batches(blocks):
+        pass
+    return cache._data.nbytes
+
+
+def _held():
+    return len(rows._HELD)
+
+
+def test_close_lets_go_of_the_rows(executor):
+    source = ArrayRows(np.ones((500, 500)))  # float64, so float32 rows must be cached
+    held = [nbytes for _, nbytes in executor.run(partial(_hold_some, source=source), range(32))]
+    assert len(held) == executor.n_workers
+    assert min(held) >= 500 * 500 * 4 // 2
+    count = _held if isinstance(executor, InProcessExecutor) else lambda: executor._client.run(_held)
+    assert count() == 1 or set(count().values()) == {1}
+    executor.close()
+    assert count() == 0 or set(count().values()) == {0}
+
+
+def test_peak_memory_is_that_of_each_worker_alone(client):
+    """What getrusage tells would include the process that started the worker: this one, with its big array."""
+    ballast = np.ones(60_000_000)  # 480 MB, touched
+    pid = next(iter(client.run(os.getpid).values()))
+    os.kill(pid, signal.SIGKILL)
+    executor = DaskExecutor(client)
+    wait_for(lambda: len(client.run(os.getpid, on_error="ignore")) == 2 and executor.n_workers == 2)
+    peaks = executor.peak_memory()
+    assert len(peaks) == 2
+    assert 20e6 < min(peaks.values()) <= max(peaks.values()) < 400e6
+    assert InProcessExecutor().peak_memory()["in-process"] > ballast.nbytes
+
+
+def test_a_worker_killed_in_a_task_is_made_up_for(client, tmp_path, quiet):
+    executor = DaskExecutor(client)
+    work = partial(dying_once, place=str(tmp_path / "died"))
+    parts = list(executor.run(work, BLOCKS, group=2))
+    assert (tmp_path / "died").exists()
+    assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
+
+
+def test_cancelled_tasks_are_issued_again(client, quiet, monkeypatch):
+    """`KilledWorker` and cancelled tasks are final for Dask, so the executor must issue the blocks itself."""
+    executor = DaskExecutor(client)
+    issued = []
+    submit = executor._submit
+
+    def spying(held, part, address=None):
+        issued.append(submit(held, part, address))
+        return issued[-1]
+
+    monkeypatch.setattr(executor, "_submit", spying)
+    results = executor.run(napping, BLOCKS, group=10)
+    first = next(results)
+    pending = [future for future in issued if future.status == "pending"]
+    client.cancel(pending, force=True)
+    parts = [first, *results]
+    assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
+    assert len(issued) == 4 + len(pending)
+
+
+@pytest.mark.slow
+def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet):
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match=r"lost its workers 3 times .* out of memory: lower memory_limit"):
+        list(DaskExecutor(client).run(ending_the_process, range(2)))
+    assert time.monotonic() - began < 60
+    wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
+    assert len(list(DaskExecutor(client).run(total, BLOCKS))) == 2  # the cluster is of use still
+
+
+def _ignores_interrupts():
+    return signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+def test_workers_ignore_interrupts_the_restarted_ones_too(client, quiet):
+    pids = client.run(os.getpid)
+    os.kill(next(iter(pids.values())), signal.SIGKILL)
+    wait_for(lambda: len(set(client.run(os.getpid, on_error="ignore")) - set(pids)) == 1)
+    wait_for(lambda: set(client.run(_ignores_interrupts, on_error="ignore").values()) == {True})
+    for pid in client.run(os.getpid).values():
+        os.kill(pid, signal.SIGINT)
+    time.sleep(0.2)
+    assert len(client.run(os.getpid)) == 2
+
+
+def _mark(place):
+    with open(os.path.join(place, str(os.getpid())), "w"):
+        pass
+
+
+def test_prepare_runs_on_workers_that_come_later(client, tmp_path, quiet):
+    executor = DaskExecutor(client)
+    executor.prepare(partial(_mark, str(tmp_path)))
+    pids = {str(os.getpid()), *map(str, client.run(os.getpid).values())}
+    assert {place.name for place in tmp_path.iterdir()} == pids
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+    wait_for(lambda: len(list(tmp_path.iterdir())) == 4)
+    executor.close()
+    assert not [name for name in client.cluster.scheduler.worker_plugins if "_mark" in name]
+
+
+@pytest.fixture
+def stranger(client, tmp_path):
+    """A worker without this package."""
+    blocker = tmp_path / "blocker.py"
+    blocker.write_text("import sys\nsys.modules['psmds_dist'] = None\n")
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", client.scheduler.address, "--no-nanny"]
+    options = ["--name", "stranger", "--preload", str(blocker), "--no-dashboard", "--nthreads", "1"]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command + options, stdout=log, stderr=log, cwd=tmp_path)
+    wait_for(lambda: "stranger" in names_of(client))
+    yield
+    process.terminate()
+    process.wait(10)
+    wait_for(lambda: "stranger" not in names_of(client))
+
+
+def names_of(client):
+    return [worker["name"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+
+
+def test_a_worker_without_the_package_is_named_in_a_sentence(client, stranger):
+    with pytest.raises(
+        WorkerError, match=r"a worker cannot import 'psmds_dist': install psmds-dist, in the same"
+    ):
+        DaskExecutor(client)
+    assert "stranger" in names_of(client)  # the question does it no harm
+
+
+def test_a_worker_with_another_version_is_told(client, monkeypatch):
+    monkeypatch.setattr(module, "__version__", "99.0")
+    with pytest.raises(
+        WorkerError, match=r"worker tcp://.* has psmds-dist 0.*, but this process 99\.0: install"
+    ):
+        DaskExecutor(client)
+
+
+def test_a_store_that_a_worker_cannot_see_is_told(client, tmp_path):
+    executor = DaskExecutor(client)
+    executor.require(str(tmp_path))
+    with pytest.raises(
+        InputError, match=r"2 of 2 workers \(first tcp://.*\) cannot see .*nowhere: put it where"
+    ):
+        executor.require(str(tmp_path / "nowhere"))
+    executor.require("s3://bucket/matrix.zarr")  # not a path: nothing to say yet
+    InProcessExecutor().require(str(tmp_path / "nowhere"))
+
+
+def test_large_coordinates_do_not_warn(client):
+    work = partial(_length, payload=np.zeros(2_000_000))
+    assert {n for _, n in DaskExecutor(client).run(work, [0, 1])} == {2_000_000}
+
+
+def _length(blocks, payload):
+    return len(payload)
+
+
+def test_memory_limit_is_half_of_the_smallest_workers(client):
+    limits = [worker["memory_limit"] for worker in DaskExecutor(client)._workers().values()]
+    assert DaskExecutor(client).memory_limit() == min(limits) // 2
+    assert 0 < InProcessExecutor().memory_limit() < psutil.virtual_memory().total
+
+
+def test_the_cluster_listens_on_loopback_only(client):
+    listening = [c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.status == "LISTEN"]
+    assert listening
+    assert set(listening) == {"127.0.0.1"}
+
+
+def test_what_is_no_client_is_refused(client):
+    with pytest.raises(InputError, match=r"connected distributed\.Client, not str"):
+        DaskExecutor("tcp://127.0.0.1:8786")
+    from distributed import Client
+
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        pass
+    with pytest.raises(InputError, match="this one is closed"):
+        DaskExecutor(other)
+
+
+def test_a_scheduler_without_workers_is_told(monkeypatch):
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr(module, "PATIENCE", 1)
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        pytest.raises(
+            WorkerError, match=r"no free worker for 1 seconds: start some with 'dask worker tcp://"
+        ),
+    ):
+        DaskExecutor(client)
+
+
+def test_connecting_in_vain_is_a_sentence(tmp_path, monkeypatch):
+    import dask
+
+    with pytest.raises(InputError, match="does not exist: start 'dask scheduler --scheduler-file"):
+        connect(scheduler_file=str(tmp_path / "none.json"))
+    (tmp_path / "torn.json").write_text("{")
+    with pytest.raises(InputError, match=r"no Dask scheduler answers at .*torn\.json"):
+        connect(scheduler_file=str(tmp_path / "torn.json"))
+    with dask.config.set({"distributed.comm.timeouts.connect": "500ms"}):
+        for address in ("tcp://127.0.0.1:1", "nonsense://127.0.0.1:1"):
+            with pytest.raises(InputError, match="no Dask scheduler answers at"):
+                connect(address)
