@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -44,6 +44,29 @@ class Data(Protocol):
     @property
     def n(self) -> int:
         """Number of points."""
+
+    @property
+    def columns(self) -> int:
+        """Columns of what was handed over."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the dissimilarities."""
+
+    @property
+    def ids(self) -> list[str] | None:
+        """Row names that came with the data."""
+
+    @property
+    def metric(self) -> str:
+        """How dissimilarities of new points come about."""
+
+    @property
+    def metric_params(self) -> Mapping[str, Any]:
+        """Parameters of the metric."""
+
+    def features(self, points: Ints) -> Floats | None:
+        """Coordinates of some points in the space that the metric measures; None when precomputed."""
 
     @property
     def matrix(self) -> RowSource | None:
@@ -146,6 +169,23 @@ class LandmarkFit:
     passes: int
     config: LandmarkConfig
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def stress(self) -> Stress:
+        """Stress over all pairs after a full refinement, else estimated on held-out pairs, else NaN."""
+        n = len(self.embedding)
+        if self.exact is not None:
+            return self.exact
+        if self.estimate is None:
+            return replace(Stress.unknown(n), point_stress=self.residual)
+        pairs = n * (n - 1) / 2
+        return Stress(
+            mse=self.estimate.mse * 2 * pairs / n**2,
+            raw_stress=self.estimate.mse * pairs,
+            stress1=self.estimate.stress1,
+            normalized_stress=self.estimate.normalized_stress,
+            point_stress=self.residual,
+        )
 
 
 class Clock:

@@ -176,7 +176,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         """
         config = self._config()
         names = labels_of(X)
-        executor = self._executor()
+        executor = executor_for(self.client, self.n_jobs)
         with row_source(
             X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch
         ) as source:
@@ -206,16 +206,6 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
             direction_share=self.direction_share,
             seed=seed_from(self.random_state),
         )
-
-    def _executor(self) -> AnyExecutor:
-        if self.client is not None:
-            return DaskExecutor(self.client)
-        jobs: object = self.n_jobs
-        if jobs is None or jobs == -1:
-            return InProcessExecutor()
-        if isinstance(jobs, int | np.integer) and not isinstance(jobs, bool) and jobs > 0:
-            return InProcessExecutor(int(jobs))
-        raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {jobs!r}.")
 
     def _learn(self, result: Embedding) -> PatternSearchMDS:
         solution, stress = result.solution, result.solution.stress
@@ -272,3 +262,20 @@ def seed_from(random_state: object) -> int:
     raise InputError(
         f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}."
     )
+
+
+def executor_for(client: Any, n_jobs: int | None) -> AnyExecutor:
+    """The cluster of a client, or this process with ``n_jobs`` kernel threads.
+
+    Raises
+    ------
+    InputError
+        When ``client`` is no client, or ``n_jobs`` no number of threads.
+    """
+    if client is not None:
+        return DaskExecutor(client)
+    if n_jobs is None or n_jobs == -1:
+        return InProcessExecutor()
+    if isinstance(n_jobs, int) and n_jobs > 0:
+        return InProcessExecutor(n_jobs)
+    raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {n_jobs!r}.")

@@ -1,0 +1,276 @@
+"""The scikit-learn estimator of landmark mode."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from landmarks.data import open_data
+from landmarks.fit import LandmarkConfig, LandmarkFit, fit
+from landmarks.model import Model
+from psmds_dist.estimator import executor_for, seed_from
+from psmds_dist.inputs import labels_of
+from psmds_dist.types import Floats, InputError
+
+CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
+"""Columns of ``curve_``."""
+
+
+class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
+    """Multidimensional scaling of very many points through landmarks.
+
+    A subset, the landmarks, is embedded by pattern search from several starts. Every other point is then placed
+    against the landmarks alone: in closed form first (least squares on squared dissimilarities), then by a pattern
+    search of its own. That needs ``n x S`` dissimilarities instead of ``n x n``, treats every point by itself, and
+    places new points in the same way (`transform`).
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the map.
+    n_landmarks : int, default=None
+        Number of landmarks, ``S``. None means 1,000, or as many as there are points.
+    landmarks : list of int, default=None
+        The user's own landmarks, as row indices. Needed when X is a panel in memory.
+    selection : {"random", "maxmin", "kmeans++"}, default="random"
+        How landmarks are chosen: uniformly; each as far as possible from those before; or with a chance in
+        proportion to the squared dissimilarity to the nearest before. Random landmarks stand for dense regions
+        as they are and gave the lowest stress on noisy data; the others cover the outskirts.
+    metric : str, default="precomputed"
+        ``"precomputed"`` for dissimilarities, else a metric of `scipy.spatial.distance.cdist`: X then holds points.
+    metric_params : dict, default=None
+        Parameters of the metric.
+    refine : {"none", "panel", "full"}, default="none"
+        What to do after placing: nothing; let landmarks move too, against all points through the panel; or polish
+        against the whole matrix, in a handful of passes.
+    n_init : int, default=3
+        Starts of the landmarks; the best is kept.
+    closed_form : {"least_squares", "classical"}, default="least_squares"
+        Where points begin: least squares, or classical landmark MDS.
+    evidence : bool, default=True
+        Whether to measure stress on held-out pairs, and its curve against the number of landmarks.
+    random_state : int, RandomState instance or None, default=None
+        Seed. None draws one; `seed_` tells which.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the dissimilarities.
+    client : distributed.Client, default=None
+        Dask cluster that does the work. None works in this process.
+    memory_limit : int or str, default=None
+        Bytes a worker (or this process) may take, such as ``"4 GiB"``.
+    n_jobs : int, default=None
+        Kernel threads in this process; None or -1 takes all.
+    scratch : path, default=None
+        Directory for temporary files, shared by all machines that work.
+    on_stage : callable, default=None
+        Told a line of text as each stage ends.
+
+    Attributes
+    ----------
+    embedding_ : (n, n_components) ndarray of float64
+        Coordinates: centred, on principal axes in order of falling variance, with fixed signs.
+    landmarks_ : (S,) ndarray of int
+        Row indices of the landmarks, in the order in which `transform` takes dissimilarities to them.
+    normalized_stress_, stress1_, mse_, raw_stress_ : float
+        As in `psmds_dist.PatternSearchMDS`: exact after ``refine="full"`` (`stress_is_exact_`), otherwise estimated
+        on held-out pairs, and NaN where there are none.
+    stress_interval_ : tuple of float
+        95 % confidence interval of the estimated normalised stress on held-out pairs.
+    stress_is_exact_ : bool
+        Whether the stress was measured over all pairs.
+    point_stress_ : (n,) ndarray
+        ``sqrt(sum (t - d)^2 / sum t^2)`` of each point, against the landmarks, or all points when exact.
+    landmark_stress_ : float
+        Normalised stress of the landmarks among themselves.
+    agreement_ : (n_init - 1,) ndarray
+        Procrustes disparity of the other starts of the landmarks to the best, 0 for the same map.
+    curve_ : structured ndarray
+        Stress on held-out pairs against the number of landmarks (``n_landmarks``, ``normalized_stress``, ``low``,
+        ``high``): flat at its end when there are enough.
+    n_epochs_ : int
+        Passes over the whole matrix by a full refinement.
+    history_ : structured ndarray or None
+        Its history.
+    stop_reason_ : str
+        Why it stopped; ``"placed"`` without one.
+    seconds_ : dict
+        Time of each stage.
+    seed_ : int
+        Seed used.
+    ids_ : list of str or None
+        Row names.
+    model_ : landmarks.model.Model
+        What `transform` needs, and `save` writes.
+    n_features_in_ : int
+        Columns of X.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        n_landmarks: int | None = None,
+        landmarks: Sequence[int] | None = None,
+        selection: str = "random",
+        metric: str = "precomputed",
+        metric_params: dict[str, Any] | None = None,
+        refine: str = "none",
+        n_init: int = 3,
+        closed_form: str = "least_squares",
+        evidence: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        dtype: str = "float32",
+        client: Any = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        on_stage: Callable[[str], object] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.selection = selection
+        self.metric = metric
+        self.metric_params = metric_params
+        self.refine = refine
+        self.n_init = n_init
+        self.closed_form = closed_form
+        self.evidence = evidence
+        self.random_state = random_state
+        self.dtype = dtype
+        self.client = client
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.scratch = scratch
+        self.on_stage = on_stage
+
+    def fit(self, X: Any, y: object = None) -> LandmarkMDS:
+        """Fit a map.
+
+        Parameters
+        ----------
+        X : ndarray, data frame, zarr.Array, dask.array.Array, or path
+            With ``metric="precomputed"``: (n, n) dissimilarities, or an (n, S) panel of dissimilarities to the
+            landmarks, with NaN where one is missing. With another metric: (n, d) points.
+        y : ignored
+            For scikit-learn's sake.
+
+        Returns
+        -------
+        LandmarkMDS
+            Itself.
+
+        Raises
+        ------
+        InputError, BudgetError, WorkerError
+            As `psmds_dist.PatternSearchMDS.fit`.
+        """
+        config = LandmarkConfig(
+            n_components=self.n_components,
+            n_landmarks=self.n_landmarks,
+            landmarks=self.landmarks,
+            selection=self.selection,
+            n_init=self.n_init,
+            closed_form=self.closed_form,
+            refine=self.refine,
+            evidence=self.evidence,
+            seed=seed_from(self.random_state),
+        )
+        executor = executor_for(self.client, self.n_jobs)
+        with open_data(
+            X,
+            executor,
+            metric=self.metric,
+            metric_params=self.metric_params,
+            landmarks=self.landmarks,
+            dtype=self.dtype,
+            scratch=self.scratch,
+        ) as data:
+            ids = data.ids or labels_of(X)
+            tell = self.on_stage or (lambda text: None)
+            result = fit(data, config, executor, memory_limit=self.memory_limit, ids=ids, tell=tell)
+            self.model_ = Model.of(result, data, ids)
+            self.n_features_in_ = data.columns
+        return self._learn(result, ids)
+
+    def fit_transform(self, X: Any, y: object = None) -> Floats:
+        """Fit a map and return the coordinates; arguments as in `fit`."""
+        return self.fit(X, y).embedding_
+
+    def transform(self, X: Any) -> Floats:
+        """Place new points; each by itself, so that ``transform(X)[i]`` equals ``transform(X[i:i+1])`` to the bit.
+
+        Parameters
+        ----------
+        X : (m, S) or (m, d) array_like
+            Dissimilarities to the landmarks in the order of `landmarks_`, NaN where missing; or, when the model was
+            fitted on points, the new points.
+
+        Returns
+        -------
+        (m, n_components) ndarray
+            Coordinates.
+
+        Raises
+        ------
+        InputError
+            When a point cannot be placed, named by its row.
+        """
+        if not hasattr(self, "model_"):
+            raise InputError("this LandmarkMDS is not fitted yet: call fit, or LandmarkMDS.load, first.")
+        return self.model_.transform(X)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted model to one Zarr group, which `load` reads; nothing is pickled."""
+        if not hasattr(self, "model_"):
+            raise InputError("this LandmarkMDS is not fitted yet: call fit before save.")
+        self.model_.save(path, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> LandmarkMDS:
+        """Read a model that `save` wrote; it can `transform` and knows its ``embedding_``, ``landmarks_``, ``ids_``."""
+        model = Model.load(path)
+        estimator = cls(
+            n_components=model.frame.y.shape[0],
+            landmarks=model.landmarks.tolist(),
+            metric=model.metric,
+            metric_params=dict(model.metric_params) or None,
+        )
+        estimator.model_ = model
+        estimator.embedding_ = model.embedding
+        estimator.landmarks_ = model.landmarks
+        estimator.ids_ = model.ids
+        return estimator
+
+    def _learn(self, result: LandmarkFit, ids: list[str] | None) -> LandmarkMDS:
+        self.embedding_ = result.embedding
+        self.landmarks_ = result.landmarks
+        self.landmark_stress_ = result.landmark_stress
+        self.agreement_ = result.agreement
+        self.stress_is_exact_ = result.exact is not None
+        stress = result.stress
+        self.normalized_stress_ = stress.normalized_stress
+        self.stress1_ = stress.stress1
+        self.mse_ = stress.mse
+        self.raw_stress_ = stress.raw_stress
+        self.point_stress_ = stress.point_stress
+        self.stress_interval_ = (np.nan, np.nan) if result.estimate is None else (result.estimate.low, result.estimate.high)
+        self.curve_ = np.array(
+            [(c.n_landmarks, c.stress.normalized_stress, c.stress.low, c.stress.high) for c in result.curve], dtype=CURVE
+        )
+        self.history_ = None if result.solution is None else result.solution.history
+        self.n_epochs_ = 0 if result.solution is None else len(result.solution.history)
+        self.stop_reason_ = "placed" if result.solution is None else str(result.solution.stop_reason)
+        self.seconds_ = result.seconds
+        self.seed_ = result.config.seed
+        self.ids_ = ids
+        self.result_ = result
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        return tags

@@ -1,0 +1,196 @@
+"""A fitted landmark map: what is needed to place new points, in memory and on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from landmarks.evidence import StressEstimate
+from landmarks.fit import Data, LandmarkFit
+from landmarks.metrics import to_landmarks
+from landmarks.place import Frame, place
+from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.types import Floats, InputError, Ints, Rows
+
+KIND = "landmark map"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted landmark map.
+
+    Attributes
+    ----------
+    frame : Frame
+        Landmark coordinates, and how to place points against them.
+    landmarks : (S,) int64
+        Row indices of the landmarks in what was fitted.
+    embedding : (n, L) ndarray
+        Coordinates of all points fitted.
+    residual : (n,) ndarray
+        Normalised stress of each against the landmarks.
+    metric : str
+        How dissimilarities of new points come about: ``"precomputed"``, or a metric.
+    metric_params : mapping
+        Its parameters.
+    features : (S, d) ndarray or None
+        The landmarks themselves, when points were fitted.
+    dtype : str
+        Type of the dissimilarities.
+    ids : list of str or None
+        Row names.
+    facts : mapping
+        Stress, seed and the like, for `psmds info`.
+    """
+
+    frame: Frame
+    landmarks: Ints
+    embedding: Floats
+    residual: Floats
+    metric: str = "precomputed"
+    metric_params: Mapping[str, Any] = field(default_factory=dict)
+    features: Floats | None = None
+    dtype: str = "float32"
+    ids: list[str] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: LandmarkFit, data: Data, ids: list[str] | None) -> Model:
+        """Model of a fit."""
+        return cls(
+            frame=result.frame,
+            landmarks=result.landmarks,
+            embedding=result.embedding,
+            residual=result.residual,
+            metric=data.metric,
+            metric_params=data.metric_params,
+            features=data.features(result.landmarks),
+            dtype=data.dtype.name,
+            ids=ids,
+            facts=_facts(result),
+        )
+
+    def transform(self, X: Any) -> Floats:
+        """Place new points; see `landmarks.LandmarkMDS.transform`."""
+        rows = self._rows(X)
+        with parallel_region():
+            x, _, _, known = place(rows, np.arange(len(rows)), self.frame)
+        short = np.flatnonzero(known <= x.shape[1])
+        if short.size:
+            raise InputError(
+                f"row {int(short[0])} of X has known dissimilarities to {int(known[short[0]])} landmarks, but "
+                f"{x.shape[1] + 1} are needed to place it: fill them in or leave the row out."
+            )
+        return x
+
+    def _rows(self, X: Any) -> Rows:
+        given = np.asarray(X)
+        if given.dtype.kind not in "fiu" or given.ndim != 2:
+            raise InputError(f"X must be a two-dimensional array of numbers, not {given.dtype} of shape {given.shape}.")
+        if self.features is not None:
+            return to_landmarks(given, self.features, self.metric, self.metric_params, self.dtype)
+        size = self.frame.y.shape[1]
+        if given.shape[1] != size:
+            raise InputError(
+                f"X must have a column for each of the {size} landmarks, in the order of landmarks_, not "
+                f"{given.shape[1]} columns."
+            )
+        rows = np.ascontiguousarray(given, dtype=self.dtype)
+        wrong = np.argwhere(np.isinf(rows) | (rows < 0))
+        if wrong.size:
+            i, s = wrong[0]
+            raise InputError(
+                f"X has the dissimilarity {rows[i, s]:g} in row {i}, column {s}: dissimilarities are finite and zero or "
+                "more, or NaN where missing."
+            )
+        return rows  # type: ignore[return-value]
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model to one Zarr group."""
+        from psmds_dist.store import write_result
+
+        arrays = {
+            "embedding": self.embedding,
+            "point_stress": self.residual,
+            "landmarks": self.landmarks,
+            "frame/y": self.frame.y,
+            "frame/origin": self.frame.origin,
+            "frame/pull": self.frame.pull,
+            "frame/offset": self.frame.offset,
+        }
+        if self.features is not None:
+            arrays["features"] = self.features
+        attributes = {
+            "model": KIND,
+            "n": len(self.embedding),
+            "n_components": self.embedding.shape[1],
+            "scale": self.frame.scale,
+            "rank": self.frame.rank,
+            "metric": self.metric,
+            "metric_params": json.loads(json.dumps(dict(self.metric_params), default=np.ndarray.tolist)),
+            "dtype": self.dtype,
+            **self.facts,
+        }
+        write_result(path, arrays, attributes, self.ids, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """Read a model that `save` wrote.
+
+        Raises
+        ------
+        InputError
+            When there is none at ``path``.
+        """
+        from psmds_dist.store import read_result
+
+        arrays, attributes, ids = read_result(path)
+        if attributes.get("model") != KIND:
+            raise InputError(f"{os.fspath(path)} is the result of 'psmds fit', not a landmark map: it cannot place new points.")
+        frame = Frame(
+            y=np.ascontiguousarray(arrays["frame/y"]),
+            origin=arrays["frame/origin"],
+            pull=np.ascontiguousarray(arrays["frame/pull"]),
+            offset=arrays["frame/offset"],
+            scale=float(attributes["scale"]),
+            rank=int(attributes["rank"]),
+        )
+        known = {"model", "n", "n_components", "scale", "rank", "metric", "metric_params", "dtype"}
+        return cls(
+            frame=frame,
+            landmarks=arrays["landmarks"],
+            embedding=arrays["embedding"],
+            residual=arrays["point_stress"],
+            metric=str(attributes["metric"]),
+            metric_params=attributes["metric_params"],
+            features=arrays.get("features"),
+            dtype=str(attributes["dtype"]),
+            ids=ids,
+            facts={key: value for key, value in attributes.items() if key not in known},
+        )
+
+
+def _facts(result: LandmarkFit) -> dict[str, Any]:
+    """What a stored map says of itself besides what it needs."""
+    return {
+        "n_landmarks": int(result.landmarks.size),
+        "refine": result.config.refine,
+        "selection": result.config.selection,
+        "seed": result.config.seed,
+        "landmark_stress": result.landmark_stress,
+        "agreement": result.agreement.tolist(),
+        "stress_is_exact": result.exact is not None,
+        **{name: getattr(result.stress, name) for name in ("mse", "raw_stress", "stress1", "normalized_stress")},
+        "held_out": None if result.estimate is None else vars(result.estimate),
+        "curve": [{"n_landmarks": c.n_landmarks, **_interval(c.stress)} for c in result.curve],
+        "seconds": result.seconds,
+    }
+
+
+def _interval(stress: StressEstimate) -> dict[str, float]:
+    return {"normalized_stress": stress.normalized_stress, "low": stress.low, "high": stress.high}
