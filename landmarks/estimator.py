@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
     n_landmarks : int, default=None
         Number of landmarks, ``S``. None means 1,000, or as many as there are points.
     landmarks : list of int, default=None
-        The user's own landmarks, as row indices. Needed when X is a panel in memory.
+        The user's own landmarks, as row indices. When X is a panel: the row of the landmark of each column, needed
+        where the panel does not say so itself; the fit then uses ``n_landmarks`` of these, by default all but one
+        in twenty, which serve as evidence (all with ``evidence=False``).
     selection : {"random", "maxmin", "kmeans++"}, default="random"
         How landmarks are chosen: uniformly; each as far as possible from those before; or with a chance in
         proportion to the squared dissimilarity to the nearest before. Random landmarks stand for dense regions
@@ -168,17 +171,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         InputError, BudgetError, WorkerError
             As `psmds_dist.PatternSearchMDS.fit`.
         """
-        config = LandmarkConfig(
-            n_components=self.n_components,
-            n_landmarks=self.n_landmarks,
-            landmarks=self.landmarks,
-            selection=self.selection,
-            n_init=self.n_init,
-            closed_form=self.closed_form,
-            refine=self.refine,
-            evidence=self.evidence,
-            seed=seed_from(self.random_state),
-        )
+        config = self._config()
         executor = executor_for(self.client, self.n_jobs)
         with open_data(
             X,
@@ -190,6 +183,8 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
             scratch=self.scratch,
         ) as data:
             ids = data.ids or labels_of(X)
+            if data.pool is not None:  # landmarks has told what the columns of the panel are
+                config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)
             result = fit(data, config, executor, memory_limit=self.memory_limit, ids=ids, tell=tell)
             self.model_ = Model.of(result, data, ids)
@@ -244,6 +239,19 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         estimator.landmarks_ = model.landmarks
         estimator.ids_ = model.ids
         return estimator
+
+    def _config(self) -> LandmarkConfig:
+        return LandmarkConfig(
+            n_components=self.n_components,
+            n_landmarks=self.n_landmarks,
+            landmarks=self.landmarks,
+            selection=self.selection,
+            n_init=self.n_init,
+            closed_form=self.closed_form,
+            refine=self.refine,
+            evidence=self.evidence,
+            seed=seed_from(self.random_state),
+        )
 
     def _learn(self, result: LandmarkFit, ids: list[str] | None) -> LandmarkMDS:
         self.embedding_ = result.embedding

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -14,14 +15,16 @@ import numpy as np
 from landmarks.evidence import COLUMNS, ROWS, HeldOut, StressEstimate, agreement, estimate
 from landmarks.place import Frame, Place, Placement, place, require_known
 from landmarks.refine import polish_config, refine_panel
-from landmarks.selection import choose, own
+from landmarks.selection import choose
+from landmarks.tables import Panel, picked
 from landmarks.warm import warm_up_landmarks
 from psmds_dist.block import Held, gather
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
+from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.partition import RowMemory, parse_bytes, row_budget
-from psmds_dist.quality import Stress, canonical
+from psmds_dist.quality import Stress, principal, turned
 from psmds_dist.rows import layout_of
 from psmds_dist.run import checked, warm_up
 from psmds_dist.schedule import generator
@@ -80,8 +83,8 @@ class Data(Protocol):
     def usual(self) -> int:
         """Number of landmarks when nobody said."""
 
-    def panel(self, landmarks: Ints, executor: AnyExecutor, budget: int) -> RowSource:
-        """Dissimilarities of all points to some landmarks, a source of ``width`` ``len(landmarks)``."""
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> AbstractContextManager[Panel]:
+        """Dissimilarities of all points to some landmarks."""
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points, NaN where unknown."""
@@ -227,10 +230,10 @@ def fit(
         raise BudgetError(f"memory_limit leaves nothing beside the coordinates of {data.n:,} points; raise it.")
     clock = Clock(tell)
     try:
-        panel = data.panel(landmarks, executor, budget)
-        RowMemory.plan(layout_of(panel), panel.dtype.itemsize, panel.band, budget)
-        clock.end("panel")
-        return _fit_panel(data, panel, landmarks, config, executor, budget, ids, clock)
+        with data.panel(landmarks, executor, limit) as panel:
+            RowMemory.plan(layout_of(panel), panel.dtype.itemsize, panel.band, budget)
+            clock.end("panel")
+            return _fit_panel(data, panel, landmarks, config, executor, budget, ids, clock)
     finally:
         executor.close()
 
@@ -238,11 +241,16 @@ def fit(
 def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
     """Landmarks of a fit: the user's own, or chosen."""
     if config.landmarks is not None:
-        landmarks = own(config.landmarks, data.n)
+        landmarks = check_landmarks(config.landmarks, data.n)
+        outside = np.setdiff1d(landmarks, data.pool) if data.pool is not None else landmarks[:0]
+        if outside.size:
+            raise InputError(f"landmarks lists {int(outside[0])}, which has no column in the panel: leave it out.")
         if config.n_landmarks not in (None, landmarks.size):
             raise InputError(f"n_landmarks is {config.n_landmarks}, but landmarks lists {landmarks.size}: give one of them.")
     else:
-        count = data.usual if config.n_landmarks is None else int(config.n_landmarks)
+        count = _usual(data, config) if config.n_landmarks is None else int(config.n_landmarks)
+        if data.pool is not None and count == data.pool.size:
+            return data.pool
         landmarks = choose(data.n, count, config.selection, config.seed, partial(_distances, data), data.pool)
     if landmarks.size < config.n_components + 1:
         raise InputError(
@@ -252,13 +260,17 @@ def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
     return landmarks
 
 
+def _usual(data: Data, config: LandmarkConfig) -> int:
+    return data.usual if config.evidence or data.pool is None else data.pool.size
+
+
 def _distances(data: Data, i: int, candidates: Ints) -> Floats:
     return data.between(np.array([i]), candidates)[0]
 
 
 def _fit_panel(
     data: Data,
-    panel: RowSource,
+    panel: Panel,
     landmarks: Ints,
     config: LandmarkConfig,
     executor: AnyExecutor,
@@ -275,7 +287,7 @@ def _fit_panel(
     found: Placement = gather(executor, Place(held, frame), held.layout, range(held.layout.count))
     require_known(found[3], config.n_components, ids)
     _require_span(frame, found)
-    found[0][landmarks] = frame.coordinates
+    found[0][landmarks] = frame.y.T
     clock.end("placement")
     passes = 0
     if config.refine == "panel":
@@ -286,12 +298,12 @@ def _fit_panel(
     if config.refine == "full":
         solution = _polish(data, found, frame, config, executor, budget, ids)
         clock.end("refinement")
-    embedding = canonical(found[0]) if solution is None else solution.embedding
+    embedding, frame = _in_position(found, frame, landmarks, solution)
     held_out = _hold_out(data, landmarks, config) if config.evidence else None
     result = LandmarkFit(
         embedding=embedding,
         landmarks=landmarks,
-        frame=Frame.of(embedding[landmarks], frame.scale),
+        frame=frame,
         landmark_stress=starts[0].stress.normalized_stress,
         agreement=agreement([start.embedding for start in starts]),
         residual=np.sqrt(found[1] / np.where(found[2] > 0, found[2], 1.0)),
@@ -305,6 +317,19 @@ def _fit_panel(
     )
     clock.end("evidence")
     return result
+
+
+def _in_position(
+    found: Placement, frame: Frame, landmarks: Ints, solution: Solution | None
+) -> tuple[Floats, Frame]:
+    """The map in canonical position, and a frame that places new points into it.
+
+    Unless everyone was polished, the frame is the one that placed the points, turned: it finds them again.
+    """
+    if solution is not None:
+        return solution.embedding, Frame.of(solution.embedding[landmarks], frame.scale)
+    centre, axes = principal(found[0])
+    return turned(found[0], centre, axes), replace(frame, centre=centre, axes=axes)
 
 
 @dataclass(frozen=True)
@@ -329,16 +354,7 @@ class Among:
         return Among(np.ascontiguousarray(self.values[:count, :count]))
 
 
-def rows_at(source: RowSource, points: Ints) -> Rows:
-    """Single rows of a source."""
-    columns = layout_of(source).columns
-    rows: Rows = np.empty((points.size, columns), source.dtype)
-    for k, point in enumerate(points.tolist()):
-        source.read(point, point + 1, rows[k : k + 1])
-    return rows
-
-
-def among_landmarks(panel: RowSource, landmarks: Ints, ids: Sequence[str] | None) -> Among:
+def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) -> Among:
     """Dissimilarities between the landmarks, from their own rows of the panel; the mean of both orders.
 
     Raises
@@ -346,7 +362,7 @@ def among_landmarks(panel: RowSource, landmarks: Ints, ids: Sequence[str] | None
     InputError
         When one is missing, or all are zero.
     """
-    values = rows_at(panel, landmarks)
+    values = picked(panel, landmarks)
     values = (values + values.T) / 2
     missing = np.argwhere(np.isnan(values))
     if missing.size:
@@ -439,11 +455,11 @@ def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:
 
 
 def _curve(
-    panel: RowSource, among: Among, landmarks: Ints, held_out: HeldOut, config: LandmarkConfig
+    panel: Panel, among: Among, landmarks: Ints, held_out: HeldOut, config: LandmarkConfig
 ) -> list[CurvePoint]:
     """Stress of the held-out pairs when only the first landmarks of the choice are used."""
     points = held_out.points
-    rows = rows_at(panel, points)
+    rows = picked(panel, points)
     counts = [landmarks.size // k for k in (8, 4, 2, 1) if landmarks.size // k > 2 * config.n_components]
     return [CurvePoint(count, _with_fewer(rows, points, among, held_out, config, count)) for count in counts]
 

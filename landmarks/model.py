@@ -12,8 +12,10 @@ import numpy as np
 
 from landmarks.evidence import StressEstimate
 from landmarks.fit import Data, LandmarkFit
-from landmarks.metrics import to_landmarks
+from landmarks.panel import points_panel
 from landmarks.place import Frame, place
+from landmarks.tables import array_panel
+from psmds_dist.ingest import Metric
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.types import Floats, InputError, Ints, Rows
 
@@ -79,7 +81,8 @@ class Model:
         """Place new points; see `landmarks.LandmarkMDS.transform`."""
         rows = self._rows(X)
         with parallel_region():
-            x, _, _, known = place(rows, np.arange(len(rows)), self.frame)
+            found, _, _, known = place(rows, np.arange(len(rows)), self.frame)
+        x = self.frame.in_map(found)
         short = np.flatnonzero(known <= x.shape[1])
         if short.size:
             raise InputError(
@@ -93,7 +96,7 @@ class Model:
         if given.dtype.kind not in "fiu" or given.ndim != 2:
             raise InputError(f"X must be a two-dimensional array of numbers, not {given.dtype} of shape {given.shape}.")
         if self.features is not None:
-            return to_landmarks(given, self.features, self.metric, self.metric_params, self.dtype)
+            return self._measured(given)
         size = self.frame.y.shape[1]
         if given.shape[1] != size:
             raise InputError(
@@ -110,6 +113,15 @@ class Model:
             )
         return rows  # type: ignore[return-value]
 
+    def _measured(self, points: Any) -> Rows:
+        """Distances of new points to the landmarks."""
+        assert self.features is not None
+        metric = Metric(self.metric, dict(self.metric_params))
+        panel = points_panel(array_panel(points, "float64"), self.features, metric, dtype=self.dtype)
+        rows: Rows = np.empty((panel.n, panel.width), panel.dtype)
+        panel.read(0, panel.n, rows)
+        return rows
+
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model to one Zarr group."""
         from psmds_dist.store import write_result
@@ -119,7 +131,8 @@ class Model:
             "point_stress": self.residual,
             "landmarks": self.landmarks,
             "frame/y": self.frame.y,
-            "frame/origin": self.frame.origin,
+            "frame/centre": self.frame.centre,
+            "frame/axes": self.frame.axes,
             "frame/pull": self.frame.pull,
             "frame/offset": self.frame.offset,
         }
@@ -154,7 +167,8 @@ class Model:
             raise InputError(f"{os.fspath(path)} is the result of 'psmds fit', not a landmark map: it cannot place new points.")
         frame = Frame(
             y=np.ascontiguousarray(arrays["frame/y"]),
-            origin=arrays["frame/origin"],
+            centre=arrays["frame/centre"],
+            axes=arrays["frame/axes"],
             pull=np.ascontiguousarray(arrays["frame/pull"]),
             offset=arrays["frame/offset"],
             scale=float(attributes["scale"]),

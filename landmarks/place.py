@@ -10,6 +10,7 @@ import numpy as np
 from landmarks import kernels
 from psmds_dist.block import Held
 from psmds_dist.config import FLOAT32_RADIUS
+from psmds_dist.quality import turned
 from psmds_dist.rows import Batch
 from psmds_dist.types import Floats, InputError, Ints, Rows
 
@@ -38,8 +39,9 @@ class Frame:
     y: Floats
     """(L, S), centred"""
 
-    origin: Floats
-    """(L,), where their centre is in the map"""
+    centre: Floats
+    axes: Floats
+    """A place ``x`` against the landmarks is at ``(x - centre) @ axes`` in the map."""
 
     pull: Floats
     offset: Floats
@@ -58,12 +60,16 @@ class Frame:
         kept = values > (RANK_TOL * max(values[-1], 0) ** 0.5) ** 2
         inverse = np.einsum("ak,k,bk->ab", vectors[:, kept], 1 / values[kept], vectors[:, kept])
         offset = np.einsum("as,as->s", y, y) if mean_squares is None else mean_squares
-        return cls(y, origin, np.einsum("ab,bs->as", inverse, y), offset, scale, int(kept.sum()))
+        return cls(y, -origin, np.eye(y.shape[0]), np.einsum("ab,bs->as", inverse, y), offset, scale, int(kept.sum()))
 
     @property
     def coordinates(self) -> Floats:
         """Landmarks in the map, (S, L)."""
-        return self.y.T + self.origin
+        return self.in_map(self.y.T)
+
+    def in_map(self, x: Floats) -> Floats:
+        """Where places against the landmarks are in the map, each row by itself."""
+        return turned(x, self.centre, self.axes)
 
 
 Placement = tuple[Floats, Floats, Floats, Ints]
@@ -95,14 +101,17 @@ class Place:
 def place(
     rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, radius: float = -1.0
 ) -> Placement:
-    """Place points from their dissimilarities to the landmarks; points with too few known ones become NaN."""
+    """Place points from their dissimilarities to the landmarks, in the landmarks' own position (`Frame.in_map`).
+
+    Points with too few known ones become NaN.
+    """
     closed, known, squares = kernels.locate(rows, slots, frame.y, frame.pull, frame.offset)
-    x = closed if start is None else start - frame.origin
+    x = closed if start is None else start.copy()
     enough = np.flatnonzero(known > frame.y.shape[0])
     error = np.full(slots.size, np.nan)
     found, error[enough] = _search(rows, slots[enough], known[enough], frame, x[enough], radius)
     x[:] = np.nan
-    x[enough] = found + frame.origin
+    x[enough] = found
     return x, error, squares, known
 
 

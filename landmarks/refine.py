@@ -71,13 +71,13 @@ class Pull:
             batch.rows, batch.slots, frame, None if start is None else start[batch.points], self.place.radius
         )
         landmark = self.own[batch.points]
-        x[landmark >= 0] = frame.coordinates[landmark[landmark >= 0]]
+        x[landmark >= 0] = frame.y.T[landmark[landmark >= 0]]
         return x, errors, squares, known
 
     def _sums(self, batch: Batch, x: Floats) -> list[tuple[int, Floats]]:
         """Sums of each block apart: they are added in the order of blocks, however blocks come."""
         dtype = batch.rows.dtype
-        y = self.place.frame.coordinates.T.astype(dtype, order="C")
+        y = self.place.frame.y.astype(dtype)
         layout = self.place.panel.layout
         number = batch.points // layout.rows
         cuts = [np.flatnonzero(number == block) for block in np.unique(number)]
@@ -171,7 +171,13 @@ def refine_panel(
             radius /= 2
         before, placement = error, found.placement
         frame = moved(frame, found.gains + weight * gains, work.radius)
-    return best[1], best[2], passes
+    return *_settled(best[1], best[2]), passes
+
+
+def _settled(frame: Frame, placement: Placement) -> tuple[Frame, Placement]:
+    """A new frame for landmarks that have moved, with everybody shifted to where it has its centre."""
+    x, *rest = placement
+    return Frame.of(frame.y.T, frame.scale), (x - frame.y.mean(axis=1), *rest)  # type: ignore[return-value]
 
 
 def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:
@@ -185,7 +191,7 @@ def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:
 def best_x(placement: Placement, own: NDArray[np.int64], frame: Frame) -> Floats:
     """Coordinates of all points, landmarks where they stand now."""
     x = placement[0].copy()
-    x[own >= 0] = frame.coordinates[own[own >= 0]]
+    x[own >= 0] = frame.y.T[own[own >= 0]]
     return x
 
 

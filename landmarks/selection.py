@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -101,23 +101,3 @@ def _finite(nearest: Floats) -> Floats:
 
 
 _METHODS = {"random": _random, "maxmin": _maxmin, "kmeans++": _kmeans}
-
-
-def own(landmarks: Sequence[int] | Ints, n: int) -> Ints:
-    """Landmarks that the user has chosen, checked.
-
-    Raises
-    ------
-    InputError
-        When one is not a row index, or is listed twice.
-    """
-    given = np.asarray(landmarks)
-    if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
-        raise InputError(f"landmarks must be a list of row indices, not {given.dtype} of shape {given.shape}.")
-    outside = given[(given < 0) | (given >= n)]
-    if outside.size:
-        raise InputError(f"landmarks must be row indices from 0 to {n - 1}, but {int(outside[0])} is among them.")
-    kinds, counts = np.unique(given, return_counts=True)
-    if (counts > 1).any():
-        raise InputError(f"landmarks lists {int(kinds[counts > 1][0])} more than once: list each landmark once.")
-    return given.astype(np.int64)

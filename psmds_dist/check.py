@@ -148,8 +148,7 @@ def total_fault(faults: Sequence[Fault | None]) -> Fault | None:
     return Fault(sum(fault.count for fault in found), first.row, first.column, first.value)
 
 
-def first_of(fault: Fault, ids: Ids) -> str:
-    """Tell where a fault is first found."""
+def _where(fault: Fault, ids: Ids) -> str:
     return f"the first in row {row_name(fault.row, ids)}, column {row_name(fault.column, ids)}"
 
 
@@ -162,13 +161,13 @@ def _refuse_faults(scan: Scan, ids: Ids) -> None:
     nan = total_fault([block.nan for block in scan.blocks])
     if nan is not None:
         raise InputError(
-            f"the matrix has {entries(nan.count, 'NaN')}, {first_of(nan, ids)}; missing pairs are not "
+            f"the matrix has {entries(nan.count, 'NaN')}, {_where(nan, ids)}; missing pairs are not "
             "supported yet, so fill them in or leave out their points."
         )
     infinite = total_fault([block.infinite for block in scan.blocks])
     if infinite is not None:
         raise InputError(
-            f"the matrix has {entries(infinite.count, 'infinite')}, {first_of(infinite, ids)}; replace them "
+            f"the matrix has {entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; replace them "
             "by finite dissimilarities or leave out their points."
         )
     if not math.isfinite(scan.rms):
@@ -192,7 +191,7 @@ def _refuse_negative(scan: Scan, ids: Ids) -> None:
     negative = total_fault([block.negative for block in scan.blocks])
     if negative is not None:
         raise InputError(
-            f"the matrix has {entries(negative.count, 'negative')}, {first_of(negative, ids)} "
+            f"the matrix has {entries(negative.count, 'negative')}, {_where(negative, ids)} "
             f"({negative.value:g}), but dissimilarities are zero or more; correct them at their origin."
         )
 

@@ -264,8 +264,8 @@ def seed_from(random_state: object) -> int:
     )
 
 
-def executor_for(client: Any, n_jobs: int | None) -> AnyExecutor:
-    """The cluster of a client, or this process with ``n_jobs`` kernel threads.
+def executor_for(client: Any, n_jobs: object) -> AnyExecutor:
+    """Return the cluster of a client, or this process with ``n_jobs`` kernel threads.
 
     Raises
     ------
@@ -276,6 +276,6 @@ def executor_for(client: Any, n_jobs: int | None) -> AnyExecutor:
         return DaskExecutor(client)
     if n_jobs is None or n_jobs == -1:
         return InProcessExecutor()
-    if isinstance(n_jobs, int) and n_jobs > 0:
-        return InProcessExecutor(n_jobs)
+    if isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool) and n_jobs > 0:
+        return InProcessExecutor(int(n_jobs))
     raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {n_jobs!r}.")

@@ -209,7 +209,7 @@ class DaskExecutor:
     def prepare(self, function: Callable[[], object]) -> None:
         """Call a function here, which fills Numba's cache on disk, then on workers, present or to come."""
         function()
-        self._prepared.append(f"psmds-{function!r}")
+        self._prepared.append(f"psmds-prepare-{uuid.uuid4().hex}")
         try:
             _at_start(self._client, self._prepared[-1], function)
         except Exception as error:

@@ -88,7 +88,7 @@ def row_source(
     if isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix):
         yield _stored(matrix, executor, dtype, symmetrize)
     elif _is_from("dask", matrix):
-        with _scratch_store(scratch, executor) as path:
+        with scratch_store(scratch, executor) as path:
             yield _from_dask(matrix, path, dtype, symmetrize, executor)
     else:
         array = ArrayRows(_in_memory(matrix), dtype=dtype)
@@ -96,7 +96,7 @@ def row_source(
         if executor.in_process:
             yield source
         else:
-            with _scratch_store(scratch, executor) as path:
+            with scratch_store(scratch, executor) as path:
                 yield _copied(source, path)
 
 
@@ -167,7 +167,8 @@ def _copied(source: RowSource, path: Path) -> RowSource:
 
 
 @contextmanager
-def _scratch_store(scratch: str | os.PathLike[str] | None, executor: AnyExecutor) -> Iterator[Path]:
+def scratch_store(scratch: str | os.PathLike[str] | None, executor: AnyExecutor) -> Iterator[Path]:
+    """Yield a path in a new directory that every worker sees, and remove the directory in the end."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="psmds-", dir=scratch))
     except OSError as error:

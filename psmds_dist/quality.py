@@ -71,13 +71,27 @@ def canonical(x: Floats) -> Floats:
     x : (n, L) ndarray
         Coordinates.
     """
+    return turned(x, *principal(x))
+
+
+def principal(x: Floats) -> tuple[Floats, Floats]:
+    """Centre ``(L,)`` and axes ``(L, L)`` of the canonical position of a map, for `turned`."""
     x = np.ascontiguousarray(x, dtype=np.float64)  # sums in one order, however the map lies in memory
-    centred = x - x.mean(axis=0)
+    centre = x.mean(axis=0)
+    centred = x - centre
     # einsum, not matmul: the order of BLAS sums may depend on its threads
     _, vectors = np.linalg.eigh(np.einsum("ij,ik->jk", centred, centred))
-    turned = np.einsum("ij,jk->ik", centred, vectors[:, ::-1])
-    largest = turned[np.abs(turned).argmax(axis=0), np.arange(turned.shape[1])]
-    result: Floats = turned * np.where(largest < 0, -1.0, 1.0)
+    axes = np.ascontiguousarray(vectors[:, ::-1])
+    position = turned(x, centre, axes)
+    largest = position[np.abs(position).argmax(axis=0), np.arange(axes.shape[1])]
+    return centre, axes * np.where(largest < 0, -1.0, 1.0)
+
+
+def turned(x: Floats, centre: Floats, axes: Floats) -> Floats:
+    """``(x - centre) @ axes``, each row by itself: its bits do not depend on the other rows."""
+    result: Floats = np.zeros((x.shape[0], axes.shape[1]))
+    for k in range(x.shape[1]):
+        result += (x[:, k : k + 1] - centre[k]) * axes[k]
     return result
 
 

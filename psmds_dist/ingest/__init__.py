@@ -2,7 +2,7 @@
 
 from psmds_dist.ingest.building import build
 from psmds_dist.ingest.ids import check_ids, read_ids
-from psmds_dist.ingest.points import Points, open_points
+from psmds_dist.ingest.points import Metric, Points, open_points
 from psmds_dist.ingest.sources import (
     ArrayRows,
     ColumnSource,
@@ -15,6 +15,7 @@ from psmds_dist.ingest.sources import (
 __all__ = [
     "ArrayRows",
     "ColumnSource",
+    "Metric",
     "NpyMatrix",
     "Points",
     "Symmetrized",

@@ -65,29 +65,30 @@ class Metric:
 
     @property
     def wants(self) -> str | None:
-        """Parameter that is missing and comes from the points: their variances or their covariance."""
+        """Parameter that is missing: ``V``, variances of the points, or ``VI``, their inverse covariance."""
         needed = {"seuclidean": "V", "mahalanobis": "VI"}.get(self.name)
         return None if needed in self.options else needed
 
-    def fitted(self, covariance: Floats) -> Metric:
-        """Return the metric with the parameter it wants, from the covariance of the points."""
-        if self.wants is None:
-            return self
-        value = covariance.diagonal().copy() if self.wants == "V" else np.linalg.inv(covariance).T
-        return Metric(self.name, {**self.options, self.wants: value})
+    def fitted(self, moments: Floats) -> Metric:
+        """Return the metric with what it wants, from variances (for ``V``) or a covariance (for ``VI``)."""
+        value = moments if self.wants == "V" else np.linalg.inv(moments).T
+        return Metric(self.name, {**self.options, str(self.wants): value})
 
     @property
     def _of_units(self) -> bool:
         """Whether 1 - <u, v> = |u - v|^2 / 2 of unit vectors does: pair by pair, and zero on the diagonal."""
         return self.name in ("cosine", "correlation") and not self.options
 
-    def prepared(self, points: Floats, first: int = 0) -> Floats:
-        """Points in the form that `distances` takes, row by row; ``first`` is the row of the first one."""
+    def prepared(self, points: Floats, first: int = 0, what: str = "point") -> Floats:
+        """Points in the form that `distances` takes, row by row.
+
+        Messages call them ``what``, and number them from ``first``.
+        """
         if not self._of_units:
             return points
         if self.name == "correlation":
             points = points - points.mean(axis=1, keepdims=True)
-        return _unit(points, self.name, first)
+        return _unit(points, self.name, first, what)
 
     def distances(self, points: Floats, others: Floats, out: Floats) -> Floats:
         """Fill ``out`` with the distances from prepared points to prepared others."""
@@ -124,19 +125,18 @@ class _Space:
 def _space(source: Points) -> _Space:
     points = np.asarray(load_npy(source.path), dtype=np.float64, order="C")
     metric = Metric(source.metric, source.options)
-    if metric.wants == "V":
-        metric = Metric(source.metric, {**source.options, "V": points.var(axis=0, ddof=1)})
-    elif metric.wants:
-        metric = metric.fitted(np.atleast_2d(np.cov(points.T)))
+    if metric.wants:
+        spread = points.var(axis=0, ddof=1) if metric.wants == "V" else np.atleast_2d(np.cov(points.T))
+        metric = metric.fitted(spread)
     return _Space(metric.prepared(points), metric)
 
 
-def _unit(points: Floats, metric: str, first: int) -> Floats:
+def _unit(points: Floats, metric: str, first: int, what: str) -> Floats:
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     if (lengths == 0).any():
         row = first + int((lengths == 0).argmax())
         kind = "constant" if metric == "correlation" else "zero"
-        raise InputError(f"point {row} is {kind}, so its {metric} distance is undefined; leave it out.")
+        raise InputError(f"{what} {row} is {kind}, so its {metric} distance is undefined; leave it out.")
     units: Floats = points / lengths
     return units
 

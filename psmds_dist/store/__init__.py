@@ -10,7 +10,7 @@ of the speed of a cached read.
 
 from psmds_dist.store.describing import describe
 from psmds_dist.store.facts import load_check, load_facts, save_check, save_facts
-from psmds_dist.store.opening import open_panel, open_rows, open_table
+from psmds_dist.store.opening import open_panel, open_rows, open_table, shape_at
 from psmds_dist.store.reading import PanelRows, ZarrRows
 from psmds_dist.store.results import read_result, require_result_place, write_result
 from psmds_dist.store.targets import PanelTarget, Target
@@ -33,5 +33,6 @@ __all__ = [
     "require_result_place",
     "save_check",
     "save_facts",
+    "shape_at",
     "write_result",
 ]

@@ -8,14 +8,14 @@ from typing import Any
 
 from psmds_dist.partition import format_bytes
 from psmds_dist.store.facts import load_facts
-from psmds_dist.store.opening import open_panel, open_rows
+from psmds_dist.store.opening import open_panel, open_rows, shape_at
 from psmds_dist.store.reading import PANEL, PanelRows
 from psmds_dist.store.results import KIND, read_result
 from psmds_dist.store.writing import header_at
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Facts of a store or panel of ours, a foreign square Zarr array, or a result.
+    """Facts of a store or panel of ours, a foreign Zarr array that is square or could be a panel, or a result.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         arrays, attributes, ids = read_result(path)
         shapes = {name: list(values.shape) for name, values in arrays.items()}
         return {"kind": KIND, **attributes, "ids": ids is not None, "arrays": shapes}
-    rows = open_panel(path) if header.get("kind") == PANEL else open_rows(path)
+    rows = open_panel(path) if header.get("kind") == PANEL or _is_oblong(path) else open_rows(path)
     facts = load_facts(rows)
     return {
         "kind": header.get("kind", "foreign Zarr array"),
@@ -44,6 +44,11 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
+def _is_oblong(path: str | os.PathLike[str]) -> bool:
+    shape = shape_at(path)
+    return shape is not None and len(shape) == 2 and shape[0] != shape[1]
+
+
 def _of_panel(panel: PanelRows) -> dict[str, Any]:
-    where = "not among the points" if panel.landmarks is None else "among the points"
-    return {"landmarks": f"{panel.width:,}, {where}"}
+    where = "" if panel.landmarks is None else ", rows known"
+    return {"landmarks": f"{panel.width:,}{where}"}

@@ -123,6 +123,15 @@ def open_table(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str = "flo
     return PanelRows(*_opened(path, dtype, _TABLE))
 
 
+def shape_at(path: str | os.PathLike[str] | zarr.Array[Any]) -> tuple[int, ...] | None:
+    """Shape of the 2-D array that a path stands for; None for a group with none or several."""
+    node = path if isinstance(path, zarr.Array) else _open(path)
+    if isinstance(node, zarr.Group):
+        arrays = [array for _, array in node.arrays() if array.ndim == 2]
+        return tuple(map(int, arrays[0].shape)) if len(arrays) == 1 else None
+    return tuple(map(int, node.shape))
+
+
 def _opened(
     path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None, kind: _Kind
 ) -> tuple[zarr.Array[Any], np.dtype[Any], str, zarr.Group | None]:

@@ -1,0 +1,200 @@
+"""Passes over a panel: writing it into a store, continuing where an interrupted one stopped, checking it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from landmarks.panelcheck import PanelBlock, PanelCheck, PanelScanner, conclude, landmarks_digest
+from landmarks.tables import Panel
+from psmds_dist.check import SYMMETRY_TOL, Progress, testing_checksums
+from psmds_dist.ingest import check_ids
+from psmds_dist.ingest.building import MEMORY_SHARE, BuildBlocks
+from psmds_dist.rows import layout_of
+from psmds_dist.scan import PANEL_BYTES, ScanBlocks, panel_blocks
+from psmds_dist.types import Executor, InputError
+
+if TYPE_CHECKING:
+    from psmds_dist.store import PanelTarget
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True)
+class Strips(Generic[F]):
+    """Work over strips of neighbouring blocks: a worker's own blocks are scattered, its strips are not.
+
+    What one strip needs is read with one call.
+    """
+
+    work: Callable[[Sequence[int]], F]
+    height: int
+    count: int
+    """Number of blocks."""
+
+    def __call__(self, strips: Sequence[int]) -> F:
+        """Work on the blocks of ``strips``."""
+        bounds = [(s * self.height, min((s + 1) * self.height, self.count)) for s in strips]
+        return self.work([block for first, last in bounds for block in range(first, last)])
+
+
+def _pass(
+    panel: Panel,
+    work: Callable[[Sequence[int]], list[PanelBlock]],
+    height: int,
+    executor: Executor,
+    on_progress: Progress | None,
+) -> list[PanelBlock]:
+    count = layout_of(panel).count
+    strips = -(-count // height)
+    group = max(1, strips // (8 * executor.n_workers))
+    found: list[PanelBlock] = []
+    for _, part in executor.run(Strips(work, height, count), range(strips), group=group):
+        found += part
+        if on_progress is not None:
+            on_progress(len(found), count)
+    return found
+
+
+def _strip(panel: Panel, executor: Executor, memory_limit: int | None) -> int:
+    """Blocks to read together: those stored together, as memory allows, and something for every worker."""
+    limit = PANEL_BYTES if memory_limit is None else memory_limit // MEMORY_SHARE
+    return min(panel_blocks(panel, limit), -(-layout_of(panel).count // executor.n_workers))
+
+
+def check_panel(
+    panel: Panel,
+    executor: Executor,
+    *,
+    ids: Sequence[str] | None = None,
+    symmetry_tol: float = SYMMETRY_TOL,
+    on_progress: Progress | None = None,
+) -> PanelCheck:
+    """Read a whole panel once and tell whether it can be used.
+
+    What is found is kept with a stored panel, so that the next check costs nothing while it stays the same.
+
+    Parameters
+    ----------
+    panel : Panel
+        Dissimilarities to landmarks; NaN where missing.
+    executor : Executor
+        Where to run.
+    ids : sequence of str, optional
+        Names of the points, for messages.
+    symmetry_tol : float
+        Largest ``|t_rs - t_sr|`` between landmarks, and largest dissimilarity of a landmark to itself, to let
+        pass, as a share of the root mean square between landmarks.
+    on_progress : callable, optional
+        Called with the number of blocks done and the number of all.
+
+    Raises
+    ------
+    InputError
+        In one sentence, the first fault and where it is.
+    """
+    kept = _load(panel)
+    if kept is not None:
+        return kept
+    work = ScanBlocks(testing_checksums(panel), partial(PanelScanner, panel.n, panel.width))
+    found = _pass(panel, work, _strip(panel, executor, None), executor, on_progress)
+    check = conclude(panel, found, ids, symmetry_tol)
+    _save(panel, check)
+    return check
+
+
+def _load(panel: Panel) -> PanelCheck | None:
+    """Return what an earlier check of a stored panel found, if it was for the same landmarks."""
+    if not hasattr(panel, "fingerprint"):
+        return None
+    from psmds_dist.store import PanelRows, load_facts  # late: needs Zarr
+
+    facts = load_facts(panel) if isinstance(panel, PanelRows) else None
+    if facts is None or facts.get("landmarks", "") != landmarks_digest(panel.landmarks):
+        return None
+    return PanelCheck.from_dict(facts)
+
+
+def _save(panel: Panel, check: PanelCheck) -> None:
+    if hasattr(panel, "fingerprint"):
+        from psmds_dist.store import PanelRows, save_facts
+
+        if isinstance(panel, PanelRows):
+            save_facts(panel, check.as_dict())
+
+
+def build_panel(
+    source: Panel,
+    path: str | os.PathLike[str],
+    executor: Executor,
+    *,
+    ids: Sequence[str] | None = None,
+    metric: str | None = None,
+    overwrite: bool = False,
+    symmetry_tol: float = SYMMETRY_TOL,
+    memory_limit: int | None = None,
+    on_progress: Progress | None = None,
+) -> PanelCheck:
+    """Write a panel into a store and check it, in one pass.
+
+    An interrupted build leaves an unfinished panel, which the same call completes. A panel that fails the
+    check is removed: everything in it is in the source still.
+
+    Parameters
+    ----------
+    source : Panel
+        Where rows come from; its dtype and its landmarks are those of the store.
+    path : path
+        Directory of the store; `psmds_dist.store.open_panel` opens it.
+    executor : Executor
+        Where to run.
+    ids : sequence of str, optional
+        Names of the points.
+    metric : str, optional
+        Name of the metric, for the record.
+    overwrite : bool
+        Whether a panel that is at ``path`` already is removed first.
+    symmetry_tol : float
+        As in `check_panel`.
+    memory_limit : int, optional
+        Bytes that a worker may take.
+    on_progress : callable, optional
+        Called with the number of blocks done and the number of all.
+
+    Returns
+    -------
+    PanelCheck
+    """
+    from psmds_dist.store import create_panel
+
+    names = None if ids is None else check_ids(ids, source.n)
+    target = create_panel(
+        path,
+        source.n,
+        source.width,
+        source.dtype.name,
+        landmarks=source.landmarks,
+        ids=names,
+        metric=metric,
+        source_fingerprint=source.token,
+        overwrite=overwrite,
+    )
+    height = _strip(source, executor, memory_limit)
+    work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
+    found = _pass(source, work, height, executor, on_progress)
+    return _finish(target, found, names, symmetry_tol)
+
+
+def _finish(
+    target: PanelTarget, found: list[PanelBlock], ids: Sequence[str] | None, symmetry_tol: float
+) -> PanelCheck:
+    try:
+        check = conclude(cast("Panel", target), found, ids, symmetry_tol)
+    except InputError:
+        target.discard()
+        raise
+    target.finish(check.as_dict())
+    return check

@@ -1,0 +1,355 @@
+"""What a fit is made from: a whole matrix, points with a metric, or a panel. All answer the same questions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from landmarks.building import check_panel
+from landmarks.evidence import HeldOut
+from landmarks.inputs import matrix_panel, panel_input, points_input
+from landmarks.panel import PointsPanel, points_panel, store_panel
+from landmarks.tables import Panel, Table, pick, picked
+from psmds_dist.executor import AnyExecutor
+from psmds_dist.indices import check_landmarks
+from psmds_dist.ingest import open_npy
+from psmds_dist.ingest.sources import load_npy
+from psmds_dist.inputs import row_source
+from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
+
+USUAL = 1000
+"""Landmarks when nobody said."""
+
+SPARE = 20
+"""One column of a panel in so many is left out of the fit for the evidence, when nobody said which to use."""
+
+
+@dataclass(frozen=True)
+class MatrixData:
+    """A whole matrix; only rows of landmarks are read, unless a refinement asks for all."""
+
+    matrix: RowSource
+    scratch: str | os.PathLike[str] | None = None
+    metric = "precomputed"
+    pool = None
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.matrix.n
+
+    @property
+    def columns(self) -> int:
+        """Columns of what was handed over."""
+        return self.matrix.n
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the dissimilarities."""
+        return self.matrix.dtype
+
+    @property
+    def ids(self) -> list[str] | None:
+        """Row names of a store."""
+        return getattr(self.matrix, "ids", None)
+
+    @property
+    def metric_params(self) -> Mapping[str, Any]:
+        """None: dissimilarities are given."""
+        return {}
+
+    @property
+    def usual(self) -> int:
+        """Number of landmarks when nobody said."""
+        return min(USUAL, self.n)
+
+    def features(self, points: Ints) -> Floats | None:
+        """None: dissimilarities are given."""
+        return None
+
+    @contextmanager
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
+        """Rows of the landmarks, turned into columns."""
+        taken = store_panel(self.matrix, landmarks)
+        with matrix_panel(taken, executor, memory_limit=limit, scratch=self.scratch) as panel:
+            check_panel(panel, executor, ids=self.ids)
+            yield panel
+
+    def between(self, rows: Ints, columns: Ints) -> Floats:
+        """Dissimilarities between two lists of points."""
+        return picked(self.matrix, rows)[:, columns].astype(np.float64)
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut:
+        """Read the rows."""
+        return HeldOut(rows, columns, self.between(rows, columns))
+
+
+@dataclass(frozen=True)
+class PointsData:
+    """Points in a space of features; all distances are computed when they are needed."""
+
+    points: Table
+    all_pairs: PointsPanel
+    """A panel of the same points and metric, for its metric."""
+
+    given: Mapping[str, Any]
+    pool = None
+    matrix = None
+    ids = None
+
+    @classmethod
+    def of(cls, points: Table, metric: str, options: Mapping[str, Any], dtype: str) -> PointsData:
+        """Points with a metric of `scipy.spatial.distance.cdist`."""
+        return cls(points, points_panel(points, [0], metric, options, dtype), options)
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.points.n
+
+    @property
+    def columns(self) -> int:
+        """Number of features."""
+        return self.points.width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the dissimilarities."""
+        return self.all_pairs.dtype
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric."""
+        return self.all_pairs.metric.name
+
+    @property
+    def metric_params(self) -> Mapping[str, Any]:
+        """Parameters of the metric, with those that come from the points (variances)."""
+        return self.all_pairs.metric.options
+
+    @property
+    def usual(self) -> int:
+        """Number of landmarks when nobody said."""
+        return min(USUAL, self.n)
+
+    def features(self, points: Ints) -> Floats:
+        """Features of some points."""
+        return picked(self.points, points).astype(np.float64)
+
+    @contextmanager
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
+        """Distances to the landmarks, never stored."""
+        yield points_panel(self.points, landmarks, self.all_pairs.metric, dtype=self.dtype.name)
+
+    def between(self, rows: Ints, columns: Ints) -> Floats:
+        """Distances between two lists of points."""
+        metric = self.all_pairs.metric
+        a, b = (metric.prepared(self.features(points)) for points in (rows, columns))
+        return metric.distances(a, b, np.empty((rows.size, columns.size)))
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut:
+        """Compute the distances."""
+        return HeldOut(rows, columns, self.between(rows, columns))
+
+
+@dataclass(frozen=True)
+class PanelData:
+    """A panel that was made elsewhere: nothing is known beyond its columns."""
+
+    whole: Panel
+    metric = "precomputed"
+    matrix = None
+
+    @classmethod
+    def of(cls, panel: Panel, executor: AnyExecutor) -> PanelData:
+        """A panel whose landmarks are rows of it, checked."""
+        if panel.landmarks is None:
+            raise InputError(
+                "landmarks must say which rows the columns of the panel belong to: pass their row indices, in order."
+            )
+        check_panel(panel, executor, ids=getattr(panel, "ids", None))
+        return cls(panel)
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.whole.n
+
+    @property
+    def columns(self) -> int:
+        """Columns of the panel."""
+        return self.whole.width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the dissimilarities."""
+        return self.whole.dtype
+
+    @property
+    def ids(self) -> list[str] | None:
+        """Row names of a store."""
+        return getattr(self.whole, "ids", None)
+
+    @property
+    def metric_params(self) -> Mapping[str, Any]:
+        """None: dissimilarities are given."""
+        return {}
+
+    @property
+    def pool(self) -> Ints:
+        """Points that have a column."""
+        assert self.whole.landmarks is not None
+        return self.whole.landmarks
+
+    @property
+    def usual(self) -> int:
+        """All columns but a few, which are kept for the evidence."""
+        return self.pool.size - self.pool.size // SPARE
+
+    def features(self, points: Ints) -> Floats | None:
+        """None: dissimilarities are given."""
+        return None
+
+    @contextmanager
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
+        """The panel, or those of its columns that are asked for."""
+        columns = self._columns(landmarks)
+        yield self.whole if np.array_equal(landmarks, self.pool) else Columns(self.whole, columns, landmarks)
+
+    def between(self, rows: Ints, columns: Ints) -> Floats:
+        """Entries of the panel; NaN between two points of which neither has a column."""
+        found = np.full((rows.size, columns.size), np.nan)
+        with_column = np.flatnonzero(np.isin(columns, self.pool))
+        found[:, with_column] = picked(self.whole, rows)[:, self._columns(columns[with_column])]
+        mirrored = np.flatnonzero(np.isin(rows, self.pool))
+        if with_column.size < columns.size and mirrored.size:
+            found[mirrored] = picked(self.whole, columns)[:, self._columns(rows[mirrored])].T
+        return found
+
+    def _columns(self, landmarks: Ints) -> Ints:
+        order = np.argsort(self.pool)
+        return order[np.searchsorted(self.pool, landmarks, sorter=order)]
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut | None:
+        """Pairs of points with columns that the fit leaves out; None when it uses all."""
+        spare = np.setdiff1d(self.pool, landmarks)
+        others = np.setdiff1d(np.union1d(rows, columns), spare)
+        return HeldOut(others, spare, self.between(others, spare)) if spare.size and others.size >= 2 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Some columns of a panel."""
+
+    panel: Panel
+    columns: Ints
+    landmarks: Ints
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.panel.n
+
+    @property
+    def width(self) -> int:
+        """Number of landmarks."""
+        return self.columns.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows."""
+        return self.panel.dtype
+
+    @property
+    def band(self) -> int:
+        """Rows that are best read together."""
+        return self.panel.band
+
+    @property
+    def token(self) -> str:
+        """Identity of the content."""
+        return f"{self.panel.token} columns {','.join(map(str, self.columns))}"
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        whole: Rows = np.empty((hi - lo, self.panel.width), self.dtype)
+        self.panel.read(lo, hi, whole)
+        np.take(whole, self.columns, axis=1, out=out[: hi - lo], mode="clip")  # type: ignore[arg-type]
+
+
+AnyData = MatrixData | PointsData | PanelData
+
+
+@contextmanager
+def open_data(
+    X: Any,
+    executor: AnyExecutor,
+    *,
+    metric: str = "precomputed",
+    metric_params: Mapping[str, Any] | None = None,
+    landmarks: Sequence[int] | None = None,
+    dtype: str = "float32",
+    scratch: str | os.PathLike[str] | None = None,
+) -> Iterator[AnyData]:
+    """Open whatever a fit is made from.
+
+    Parameters
+    ----------
+    X : ndarray, data frame, zarr.Array, dask.array.Array, or path
+        With ``metric="precomputed"`` a square matrix or an n x S panel, otherwise n x d points.
+    executor : Executor
+        Who will read it.
+    metric, metric_params : str, mapping
+        A metric of `scipy.spatial.distance.cdist` and its parameters.
+    landmarks : sequence of int, optional
+        Row of each column of a panel.
+    dtype : {"float32", "float64"}
+        Type of the dissimilarities.
+    scratch : path, optional
+        Directory for temporary files, shared by all machines that work.
+
+    Raises
+    ------
+    InputError
+        When it is none of these.
+    """
+    if metric != "precomputed":
+        with points_input(X, executor, scratch=scratch) as points:
+            yield PointsData.of(points, metric, dict(metric_params or {}), dtype)
+    elif metric_params:
+        raise InputError("metric_params belong to a metric, but metric is 'precomputed': leave them out.")
+    elif is_panel(X):
+        with panel_input(X, executor, landmarks=landmarks, dtype=dtype, scratch=scratch) as panel:
+            yield PanelData.of(panel, executor)
+    elif isinstance(X, str | os.PathLike) and Path(X).suffix.lower() == ".npy":
+        yield MatrixData(open_npy(X, dtype), scratch)
+    else:
+        with row_source(X, executor, dtype=dtype, scratch=scratch) as source:
+            yield MatrixData(source, scratch)
+
+
+def is_panel(X: Any) -> bool:
+    """Whether dissimilarities are those to landmarks only: a table that is not square."""
+    if isinstance(X, str | os.PathLike) and Path(X).suffix.lower() != ".npy":
+        return _stores_panel(X)
+    shape = load_npy(os.path.abspath(X)).shape if isinstance(X, str | os.PathLike) else np.shape(X)
+    return len(shape) == 2 and shape[0] != shape[1]
+
+
+def _stores_panel(path: str | os.PathLike[str]) -> bool:
+    """Whether a Zarr store can be opened as a panel but not as a matrix; whoever opens it then says what is wrong."""
+    from psmds_dist.store import open_panel, open_rows
+
+    try:
+        open_rows(path)
+    except InputError:
+        with suppress(InputError):
+            open_panel(path)
+            return True
+    return False

@@ -1,0 +1,387 @@
+"""The command ``psmds``: real files through all its commands, and every fault a sentence."""
+
+import csv
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+from scipy.spatial.distance import pdist, squareform
+
+from psmds_dist import PatternSearchMDS, open_rows, read_result
+from psmds_dist.cli import main
+
+N = 120
+IDS = [f"sample {k}, é" for k in range(N)]
+PSMDS = str(Path(sys.executable).parent / "psmds")
+
+
+@pytest.fixture(scope="module")
+def points():
+    return np.random.default_rng(2).normal(size=(N, 4))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, points):
+    """A directory with the files of a user, and in it."""
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", points)
+    np.save("square.npy", squareform(pdist(points)))
+    np.save("condensed.npy", pdist(points))
+    Path("ids.txt").write_text("\n".join(IDS) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments):
+    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.stdout
+
+
+def refused(*arguments):
+    """The sentence in which a command refuses."""
+    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert result.exit_code in (1, 2), result.output
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert "Traceback" not in result.output
+    *_, sentence = result.stderr.strip().splitlines()
+    assert sentence.startswith("Error: ")
+    assert sentence.endswith("."), sentence
+    return sentence
+
+
+def test_from_points_to_a_table(place, points):
+    out = run("distances", "points.npy", "d.zarr", "--ids", "ids.txt")
+    assert out == f"d.zarr: {N} points, 56.2 KiB, root mean square dissimilarity 2.78371; checked.\n"
+    facts = json.loads(run("info", "d.zarr", "--json"))
+    assert (facts["kind"], facts["points"], facts["ids"], facts["metric"]) == (
+        "dissimilarities",
+        N,
+        True,
+        "euclidean",
+    )
+    assert facts["checked"]["rms"] == pytest.approx(2.78371, rel=1e-5)
+    assert "points               120" in run("info", "d.zarr")
+
+    out = run("fit", "d.zarr", "map.zarr", "--seed", "4", "--plot", "map.png")
+    assert re.match(r"120 points, rows 56\.2 KiB, 1 process with .* each: kept in memory\n", out)
+    assert re.search(
+        r"\n\d+ epochs in .* s, stopped by radius_tol; map in map\.zarr\nnormalised stress  0\.", out
+    )
+    assert Path("map.png").read_bytes().startswith(b"\x89PNG")
+    result = read_result("map.zarr")
+    expected = PatternSearchMDS(random_state=4).fit(squareform(pdist(points)))
+    assert np.array_equal(result.embedding, expected.embedding_)
+    assert result.ids == IDS
+
+    out = run("quality", "map.zarr", "--worst", "3", "--compare", "classical", "--compare", "smacof")
+    assert f"normalised stress  {expected.normalized_stress_:.6f}" in out
+    worst = [IDS[k] for k in np.argsort(-expected.point_stress_, kind="stable")[:3]]
+    assert all(name in out for name in worst)
+    assert "SMACOF" in out
+    assert "classical MDS" in out
+    assert json.loads(run("info", "map.zarr", "--json"))["seed"] == 4
+
+    assert run("export", "map.zarr", "map.csv") == ""
+    with open("map.csv", encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["id", "x1", "x2", "point_stress"]
+    assert [row[0] for row in rows] == IDS
+    assert np.array_equal(np.array([row[1:3] for row in rows], float), expected.embedding_)
+    run("export", "map.zarr", "map.npy")
+    assert np.array_equal(np.load("map.npy"), expected.embedding_)
+
+
+def test_ingest_of_every_form_gives_the_same_store(place):
+    zarr.create_array("foreign", data=np.load("square.npy"), chunks=(50, 50))
+    for name in ("square.npy", "condensed.npy", "foreign"):
+        run("ingest", name, f"{name}.zarr", "--ids", "ids.txt", "--quiet")
+    digests = {
+        json.loads(run("info", f"{n}.zarr", "--json"))["checked"]["digest"] for n in ("square.npy", "foreign")
+    }
+    assert len(digests) == 1
+    assert open_rows("condensed.npy.zarr").ids == IDS
+    np.testing.assert_array_equal(
+        open_rows("condensed.npy.zarr").array[:], open_rows("foreign.zarr").array[:]
+    )
+    run("fit", "foreign", "map.zarr", "--max-epochs", "3", "-q")
+
+
+def test_ingest_mends_what_it_is_told_to(place):
+    broken = np.load("square.npy") + np.eye(N)
+    broken[3, 5] += 1
+    np.save("broken.npy", broken)
+    assert "--zero-diagonal" in refused("ingest", "broken.npy", "m.zarr")
+    assert "--symmetrize" in refused("ingest", "broken.npy", "m.zarr", "--zero-diagonal")
+    assert not Path("m.zarr").exists()
+    run("ingest", "broken.npy", "m.zarr", "--zero-diagonal", "--symmetrize", "--dtype", "float64")
+    assert open_rows("m.zarr").array[3, 5] == open_rows("m.zarr").array[5, 3]
+
+
+def test_options_reach_the_solve(place):
+    run("distances", "points.npy", "d.zarr", "--metric", "cityblock", "--dtype", "float64")
+    options = [
+        "--components",
+        3,
+        "--monotone",
+        "--eps",
+        0.01,
+        "--radius",
+        2,
+        "--radius-tol",
+        0.1,
+        "--max-epochs",
+        9,
+    ]
+    run(
+        "fit",
+        "d.zarr",
+        "m.zarr",
+        *options,
+        "--direction-share",
+        0.5,
+        "--memory-limit",
+        "60 kB",
+        "--threads",
+        1,
+    )
+    result = read_result("m.zarr")
+    config = result.attributes["config"]
+    assert config == {
+        "n_components": 3, "bad_moves": False, "eps": 0.01, "radius": 2.0, "radius_tol": 0.1, "max_epochs": 9,
+        "direction_share": 0.5, "seed": 0,
+    }  # fmt: skip
+    assert result.embedding.shape == (N, 3)
+    assert result.history["radius"][0] == 2
+    assert result.attributes["check"]["dtype"] == "float64"
+    assert result.attributes["memory_limit"] == 60_000
+
+
+def test_nothing_is_said_when_quiet(place):
+    assert run("distances", "points.npy", "d.zarr", "-q") == ""
+    assert run("fit", "d.zarr", "m.zarr", "--quiet", "--max-epochs", 2) == ""
+    assert read_result("m.zarr").attributes["stop_reason"] == "max_epochs"
+
+
+def test_targets_are_not_overwritten_unasked(place):
+    run("distances", "points.npy", "d.zarr", "-q")
+    run("fit", "d.zarr", "m.zarr", "--max-epochs", 1, "-q")
+    assert "d.zarr already holds a finished store; give another path, or" in refused(
+        "distances", "points.npy", "d.zarr"
+    )
+    assert "already holds a result" in refused("fit", "d.zarr", "m.zarr")
+    assert "is not a result, so it stays" in refused("fit", "d.zarr", "d.zarr", "--overwrite")
+    assert "is not a dissimilarity store, so it stays" in refused(
+        "distances", "points.npy", place, "--overwrite"
+    )
+    run("fit", "d.zarr", "m.zarr", "--max-epochs", 2, "-q", "--overwrite")
+    assert len(read_result("m.zarr").history) == 2
+    assert not [name for name in os.listdir() if name.startswith(".")]
+
+
+def test_faults_are_sentences(place):
+    run("distances", "points.npy", "d.zarr", "-q")
+    run("fit", "d.zarr", "m.zarr", "--max-epochs", 1, "-q")
+    Path("empty.npy").touch()
+    Path("few.txt").write_text("a\nb\n")
+    np.save("nan.npy", np.full((5, 5), np.nan))
+    np.save("words.npy", np.array(["a", "b"]))
+    faults = [
+        (("fit", "nowhere.zarr", "x.zarr"), "nowhere.zarr does not exist; give a Zarr array or group"),
+        (("fit", "points.npy", "x.zarr"), "points.npy is not a Zarr store"),
+        (("fit", "m.zarr", "x.zarr"), "holds a result, not dissimilarities"),
+        (("fit", "d.zarr", "x.zarr", "-L", "0"), "n_components must be a whole number of at least 1, not 0"),
+        (("fit", "d.zarr", "x.zarr", "-L", str(N)), "n_components must be below the number of points"),
+        (("fit", "d.zarr", "x.zarr", "-L", "two"), "'two' is not a valid integer"),
+        (("fit", "d.zarr", "x.zarr", "--seed", "-1"), "at least 0, not -1"),
+        (("fit", "d.zarr", "x.zarr", "--eps", "-1"), "eps must be a finite number at least 0"),
+        (("fit", "d.zarr", "x.zarr", "--memory-limit", "plenty"), "such as '400 MiB' or '4GB', not 'plenty'"),
+        (("fit", "d.zarr", "x.zarr", "--memory-limit", "1kB"), "raise memory_limit"),
+        (("fit", "d.zarr", "x.zarr", "--workers", "0"), "0 is not in the range"),
+        (
+            ("fit", "d.zarr", "x.zarr", "--workers", "2", "--scheduler", "tcp://h:1"),
+            "give one of --workers, --scheduler",
+        ),
+        (
+            ("fit", "d.zarr", "x.zarr", "--scheduler-file", "none.json"),
+            "scheduler file 'none.json' does not exist",
+        ),
+        (("fit", "d.zarr", "x.zarr", "--plot", "x.nonsense", "--max-epochs", "1"), "cannot save a picture"),
+        (("distances", "nowhere.npy", "x.zarr"), "'nowhere.npy' does not exist"),
+        (("distances", "empty.npy", "x.zarr"), "is not a .npy file of numbers"),
+        (("distances", "condensed.npy", "x.zarr"), "points are an array of shape (n, d)"),
+        (("distances", "words.npy", "x.zarr"), "needs floats or integers"),
+        (("distances", "points.npy", "x.zarr", "--metric", "crow"), "metric 'crow' cannot be used"),
+        (("distances", "points.npy", "x.zarr", "--ids", "few.txt"), "has 2 ids for 120 points"),
+        (
+            ("distances", "points.npy", "x.zarr", "--memory-limit", "-1"),
+            "--memory-limit must be a positive number",
+        ),
+        (("ingest", "points.npy", "x.zarr"), "for points use `psmds distances`"),
+        (("ingest", "nan.npy", "x.zarr"), "25 NaN entries, the first in row 0, column 0"),
+        (("ingest", place, "x.zarr"), "Zarr"),
+        (("info", "nowhere"), "does not exist"),
+        (("quality", "d.zarr"), "holds dissimilarities; give the result of a fit"),
+        (("quality", "m.zarr", "--matrix", "nowhere"), "nowhere does not exist"),
+        (("export", "m.zarr", "map.xlsx"), "must end in .csv, .tsv or .npy"),
+        (("export", "m.zarr", "no/such/place.csv"), "no/such/place.csv: No such file or directory"),
+        (("export", "m.zarr", "no/such/place.npy"), "no/such/place.npy: No such file or directory"),
+        (("dance",), "No such command 'dance'"),
+    ]
+    for arguments, part in faults:
+        sentence = refused(*arguments)
+        assert part in sentence, (arguments, sentence)
+    assert sorted(path.name for path in place.glob("*.zarr")) == ["d.zarr", "m.zarr", "x.zarr"]
+    assert read_result("x.zarr").attributes["n_epochs"] == 1  # the map is there, only its picture failed
+
+
+def test_a_damaged_store_is_a_sentence(place):
+    run("distances", "points.npy", "d.zarr", "-q")
+    chunks = sorted(Path("d.zarr/dissimilarities/c").parent.glob("c.*")) or sorted(
+        Path("d.zarr").rglob("c*0")
+    )
+    chunks[0].unlink()
+    assert re.search(r"lacks 1 of its \d+ chunks", refused("fit", "d.zarr", "m.zarr"))
+    run("distances", "points.npy", "d.zarr", "-q", "--overwrite")
+    chunks[0].write_bytes(chunks[0].read_bytes()[:100])
+    assert "d.zarr" in refused("fit", "d.zarr", "m.zarr")
+    assert not Path("m.zarr").exists()
+
+
+def test_a_map_of_another_matrix_is_told(place):
+    run("distances", "points.npy", "d.zarr", "-q")
+    run("fit", "d.zarr", "m.zarr", "--max-epochs", 1, "-q")
+    np.save("fewer.npy", np.load("points.npy")[:50])
+    run("distances", "fewer.npy", "e.zarr", "-q")
+    assert "embedding must be finite coordinates of shape (50, 2)" in refused(
+        "quality", "m.zarr", "--matrix", "e.zarr"
+    )
+
+
+def test_a_scheduler_that_does_not_answer(place):
+    run("distances", "points.npy", "d.zarr", "-q")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
+    process = subprocess.run(
+        [PSMDS, "fit", "d.zarr", "m.zarr", "--scheduler", address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"},
+    )
+    assert process.returncode == 1
+    assert f"Error: no Dask scheduler answers at {address}" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.slow
+def test_workers_of_this_machine_do_all_of_it(place, points):
+    """The command as a user types it: no clutter from Dask, and the map of one process."""
+    for command in (
+        "distances points.npy d.zarr --workers 2",
+        "fit d.zarr m.zarr --workers 2 --max-epochs 12",
+        "quality m.zarr --worst 1",
+    ):
+        process = subprocess.run([PSMDS, *command.split()], capture_output=True, text=True, timeout=60)
+        assert (process.returncode, process.stderr) == (0, "")
+    assert "point stress" in process.stdout
+    assert set(read_result("m.zarr").attributes["peak_memory"]) == {"0", "1"}
+    expected = PatternSearchMDS(random_state=0, max_epochs=12).fit(squareform(pdist(points)))
+    assert np.array_equal(read_result("m.zarr").embedding, expected.embedding_)
+
+
+def terminal(command):
+    """Run a command on a pseudo-terminal; return its exit code and all it showed."""
+    pid, descriptor = pty.fork()
+    if pid == 0:  # the child
+        os.environ.update(TERM="xterm", COLUMNS="160")
+        os.execv(command[0], command)
+    shown = b""
+    while True:
+        try:
+            part = os.read(descriptor, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    os.close(descriptor)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of forkpty")
+def test_a_line_moves_on_a_terminal_only(place):
+    run("distances", "points.npy", "d.zarr", "-q")
+    slow = ["--eps", "0", "--radius", "1e-3", "--max-epochs", "1500"]
+    code, shown = terminal([PSMDS, "fit", "d.zarr", "m.zarr", *slow])
+    assert code == 0
+    assert re.search(r"epoch \d+   radius 0\.001 \(ends at [\d.e-]+\)   rms error [\d.]+   \d+% moved", shown)
+    assert re.search(r"about [\d.]+ (s|min|h) left", shown) or re.search(r"about \d+ h \d\d min left", shown)
+    assert "1500 epochs in" in shown
+    code, shown = terminal([PSMDS, "fit", "d.zarr", "m2.zarr", "--quiet", *slow])
+    assert (code, shown) == (0, "")
+    process = subprocess.run([PSMDS, "fit", "d.zarr", "m3.zarr", *slow], capture_output=True, text=True)
+    assert process.stderr == ""
+    assert "\r" not in process.stdout
+    assert len(process.stdout.splitlines()) == 6
+
+
+def test_an_interrupt_outside_the_solve(place):
+    """While distances are written: exit code 130, a sentence, and the next run goes on from there."""
+    np.save("many.npy", np.random.default_rng(0).normal(size=(4000, 300)))
+    process = subprocess.Popen(
+        [PSMDS, "distances", "many.npy", "d.zarr", "--metric", "cityblock", "--threads", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    chunks = Path("d.zarr/dissimilarities")
+    while not chunks.exists() or len(os.listdir(chunks)) < 4:
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err == "Error: interrupted; what was written so far is kept.\n"
+    assert "is unfinished" in refused("fit", "d.zarr", "m.zarr")
+    written = {path: path.stat().st_mtime_ns for path in chunks.glob("c*")}
+    run("distances", "many.npy", "d.zarr", "--metric", "cityblock", "-q")
+    assert all(path.stat().st_mtime_ns == when for path, when in written.items())
+
+
+def test_commands_of_other_packages_are_found(monkeypatch):
+    @click.command()
+    def extra():
+        """Do something else."""
+        click.echo("else")
+
+    class Point:
+        name = "extra"
+
+        def load(self):
+            return extra
+
+    def points(group, name=None):
+        return [Point()] if group == "psmds.commands" and name in (None, "extra") else []
+
+    monkeypatch.setattr("psmds_dist.cli.entry_points", points)
+    assert "extra" in run("--help")
+    assert run("extra") == "else\n"
+
+
+def test_help_and_version():
+    assert run("--version").startswith("psmds, version 0.")
+    for command in main.commands:
+        assert run(command, "--help").startswith(f"Usage: main {command}")
