@@ -14,7 +14,7 @@ import numpy as np
 from landmarks.building import check_panel
 from landmarks.evidence import HeldOut
 from landmarks.inputs import matrix_panel, panel_input, points_input
-from landmarks.panel import PointsPanel, points_panel, store_panel
+from landmarks.panel import PointsPanel, StorePanel, points_panel, store_panel
 from landmarks.tables import Panel, Table, pick, picked
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.indices import check_landmarks
@@ -73,11 +73,14 @@ class MatrixData:
         """None: dissimilarities are given."""
         return None
 
+    def columns_of(self, landmarks: Ints) -> StorePanel:
+        """The panel as a source, which goes through the rows of the landmarks at each read."""
+        return store_panel(self.matrix, landmarks)
+
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
-        """Rows of the landmarks, turned into columns."""
-        taken = store_panel(self.matrix, landmarks)
-        with matrix_panel(taken, executor, memory_limit=limit, scratch=self.scratch) as panel:
+        """Rows of the landmarks, turned into columns, once."""
+        with matrix_panel(self.columns_of(landmarks), executor, memory_limit=limit, scratch=self.scratch) as panel:
             check_panel(panel, executor, ids=self.ids)
             yield panel
 
@@ -145,7 +148,11 @@ class PointsData:
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
         """Distances to the landmarks, never stored."""
-        yield points_panel(self.points, landmarks, self.all_pairs.metric, dtype=self.dtype.name)
+        yield self.columns_of(landmarks)
+
+    def columns_of(self, landmarks: Ints) -> PointsPanel:
+        """The panel as a source."""
+        return points_panel(self.points, landmarks, self.all_pairs.metric, dtype=self.dtype.name)
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Distances between two lists of points."""
@@ -219,8 +226,13 @@ class PanelData:
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
         """The panel, or those of its columns that are asked for."""
-        columns = self._columns(landmarks)
-        yield self.whole if np.array_equal(landmarks, self.pool) else Columns(self.whole, columns, landmarks)
+        yield self.columns_of(landmarks)
+
+    def columns_of(self, landmarks: Ints) -> Panel:
+        """The panel as a source."""
+        if np.array_equal(landmarks, self.pool):
+            return self.whole
+        return Columns(self.whole, self._columns(landmarks), landmarks)
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Entries of the panel; NaN between two points of which neither has a column."""

@@ -14,6 +14,7 @@ from landmarks.data import open_data
 from landmarks.fit import LandmarkConfig, LandmarkFit, fit
 from landmarks.model import Model
 from psmds_dist.estimator import executor_for, seed_from
+from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import labels_of
 from psmds_dist.types import Floats, InputError
 
@@ -171,8 +172,11 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         InputError, BudgetError, WorkerError
             As `psmds_dist.PatternSearchMDS.fit`.
         """
+        return self.fit_on(X, executor_for(self.client, self.n_jobs))
+
+    def fit_on(self, X: Any, executor: AnyExecutor) -> LandmarkMDS:
+        """Fit on an executor that is there already; otherwise as `fit`."""
         config = self._config()
-        executor = executor_for(self.client, self.n_jobs)
         with open_data(
             X,
             executor,

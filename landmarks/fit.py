@@ -155,6 +155,8 @@ class LandmarkFit:
         The polish on the whole matrix.
     passes : int
         Passes over the panel by the refinement.
+    residual_rms : float
+        Root mean square residual of all points against the landmarks.
     seconds : dict
         Time of each stage.
     """
@@ -170,6 +172,7 @@ class LandmarkFit:
     exact: Stress | None
     solution: Solution | None
     passes: int
+    residual_rms: float
     config: LandmarkConfig
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -312,11 +315,16 @@ def _fit_panel(
         exact=None if solution is None else solution.stress,
         solution=solution,
         passes=passes,
+        residual_rms=_residual_rms(found),
         config=config,
         seconds=clock.seconds,
     )
     clock.end("evidence")
     return result
+
+
+def _residual_rms(found: Placement) -> float:
+    return math.sqrt(float(found[1].sum()) / int(found[3].sum()))
 
 
 def _in_position(
@@ -402,8 +410,7 @@ def _require_span(frame: Frame, found: Placement) -> None:
     """Refuse landmarks on a line (or plane) when points are off it: they cannot tell one side from the other."""
     if frame.rank == frame.y.shape[0]:
         return
-    residual = math.sqrt(float(np.nansum(found[1])) / max(1, int(found[3].sum())))
-    if residual > EXACT * frame.scale:
+    if _residual_rms(found) > EXACT * frame.scale:
         raise InputError(
             f"the landmarks span only {frame.rank} of {frame.y.shape[0]} dimensions, but other points lie off that "
             "span, on either side for all they tell: choose more or other landmarks (selection='maxmin'), or fewer "
@@ -425,8 +432,7 @@ def _polish(
         raise InputError("refine='full' needs the whole matrix of dissimilarities: use refine='panel' or 'none'.")
     check = checked(data.matrix, executor, None if ids is None else list(ids))
     warm_up(data.matrix, config.n_components, executor)
-    residual = math.sqrt(float(found[1].sum()) / int(found[3].sum()))
-    settings = polish_config(config.n_components, config.seed, residual, frame.scale)
+    settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
     return solve(data.matrix, settings, executor, scale=check.rms, budget=budget, start=found[0])
 
 

@@ -83,7 +83,7 @@ class PointsPanel:
         i, s = np.argwhere(~(found <= np.finfo(self.dtype).max))[0]
         return InputError(
             f"the {self.metric.name} distance of point {first + i} to landmark {s} is {found[i, s]:g}, which "
-            f"does not fit {self.dtype.name}; scale the points, or leave this one out."
+            f"is no finite {self.dtype.name}; scale the points, or leave this one out."
         )
 
 

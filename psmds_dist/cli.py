@@ -170,7 +170,8 @@ def _build(
         )
 
 
-def _where(options: dict[str, Any]) -> dict[str, Any]:
+def where_to_run_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that `running` takes."""
     return {name: options[name] for name in ("workers", "scheduler", "scheduler_file", "threads")}
 
 
@@ -189,7 +190,7 @@ def distances(points: str, target: str, metric: str, **options: Any) -> None:
     from psmds_dist.ingest import open_points
 
     source = open_points(points, metric, dtype=options["dtype"])
-    with running(**_where(options)) as executor:
+    with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, metric=metric)
 
 
@@ -211,7 +212,7 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
     source = (
         open_npy(matrix, options["dtype"]) if Path(matrix).is_file() else open_rows(matrix, options["dtype"])
     )
-    with running(**_where(options)) as executor:
+    with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
 
 
@@ -231,6 +232,9 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @click.option("--max-epochs", default=500, show_default=True)
 @click.option(
     "--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch."
+)
+@click.option(
+    "--init", default="auto", show_default=True, help="Begin at 'random', at 'landmarks', or as suits the size."
 )
 @click.option(
     "--dtype", type=click.Choice(["float32", "float64"]), help="Type of the rows [default: the store's]."
@@ -254,8 +258,12 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share")
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
     require_result_place(target, overwrite=options["overwrite"])
+    if options["plot"]:
+        from psmds_dist.plot import require_picture_place
+
+        require_picture_place(options["plot"])
     source = open_rows(matrix, dtype=options["dtype"])
-    with running(**_where(options)) as executor, progress(options["quiet"]) as show:
+    with running(**where_to_run_of(options)) as executor, progress(options["quiet"]) as show:
         executor.require(source.path)
         result = embed(
             source,
@@ -263,6 +271,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
             executor,
             memory_limit=options["memory_limit"],
             ids=source.ids,
+            init=options["init"],
             on_epoch=show,
             on_plan=lambda plan: say(plan.describe()),
         )
@@ -336,7 +345,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
     if place is None:
         raise InputError(f"{result} does not say where its dissimilarities are: pass --matrix.")
     source = open_rows(place)
-    with running(**_where(options)) as executor:
+    with running(**where_to_run_of(options)) as executor:
         executor.require(source.path)
         stress = measure(source, found.embedding, executor, options["memory_limit"])
     click.echo(stress_lines(stress))
@@ -367,10 +376,9 @@ def _comparisons(
 @click.argument("output", type=click.Path(dir_okay=False))
 def export(result: str, output: str) -> None:
     """Write the coordinates of RESULT to OUTPUT: .csv or .tsv with ids and point stress, or .npy."""
-    from psmds_dist.results import export as write
-    from psmds_dist.results import read_result
+    from psmds_dist.results import export_stored
 
-    write(read_result(result), output)
+    export_stored(result, output)
 
 
 @main.command()

@@ -45,6 +45,9 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         Most epochs.
     direction_share : float, default=1.0
         Share of the axes tried in an epoch, drawn anew each time; worth lowering for many components.
+    init : {"auto", "random", "landmarks"}, default="auto"
+        Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.
+        ``"auto"`` takes landmarks from 4,000 points on, unless ``radius`` is given.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -92,6 +95,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         Seed used.
     ids_ : list of str or None
         Row names, from the store or the data frame.
+    start_ : str
+        Where the solve began: ``"random"``, ``"landmarks"`` or ``"given"``.
     result_ : psmds_dist.run.Embedding
         Everything else: plan, input check, versions, peak memory.
     n_features_in_ : int
@@ -123,6 +128,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         radius_tol: float | None = None,
         max_epochs: int = 500,
         direction_share: float = 1.0,
+        init: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
@@ -139,6 +145,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.radius_tol = radius_tol
         self.max_epochs = max_epochs
         self.direction_share = direction_share
+        self.init = init
         self.random_state = random_state
         self.dtype = dtype
         self.symmetrize = symmetrize
@@ -186,7 +193,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
                 executor,
                 memory_limit=self.memory_limit,
                 ids=getattr(source, "ids", None) or names,
-                start=init,
+                init=self.init if init is None else init,
                 on_epoch=self.on_epoch,
             )
         return self._learn(result)
@@ -222,6 +229,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.radius_ = solution.radius
         self.seed_ = solution.seed
         self.ids_ = result.ids
+        self.start_ = result.start
         self.n_features_in_ = len(solution.embedding)
         self.result_ = result
         return self

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.types import Floats, InputError
+
+
+def require_picture_place(path: str | os.PathLike[str]) -> None:
+    """Refuse a place where `save_map` cannot write, before hours are spent on the map.
+
+    Raises
+    ------
+    InputError
+        When the format is unknown or the directory is not there.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    place = Path(path)
+    kinds = FigureCanvasAgg.get_supported_filetypes()
+    if place.suffix[1:].lower() not in kinds:
+        raise InputError(
+            f"cannot save a picture to {str(place)!r}: its name must end in .{', .'.join(kinds)}."
+        )
+    if not place.absolute().parent.is_dir():
+        raise InputError(f"cannot save a picture to {str(place)!r}: there is no such directory.")
 
 
 def save_map(
@@ -61,8 +82,10 @@ def _draw_map(figure: Any, axes: Any, embedding: Floats, colour: NDArray[Any] | 
     y = embedding[:, 1] if embedding.shape[1] > 1 else np.zeros_like(x)
     size = float(np.clip(20000 / len(x), 1.5, 30))
     classes = colour is not None and colour.dtype.kind in "iu" and len(np.unique(colour)) <= 10
-    points = axes.scatter(x, y, c=colour, s=size, linewidths=0, cmap="tab10" if classes else "viridis")
-    if colour is not None:
+    if colour is None:
+        axes.scatter(x, y, s=size, linewidths=0)
+    else:
+        points = axes.scatter(x, y, c=colour, s=size, linewidths=0, cmap="tab10" if classes else "viridis")
         bar = figure.colorbar(points, ax=axes, label=label, shrink=0.8)
         if classes:
             bar.set_ticks(np.unique(colour))

@@ -12,27 +12,36 @@ from psmds_dist.check import Progress
 from psmds_dist.events import EpochEvent, OnEpoch
 from psmds_dist.quality import Stress
 
+DWINDLE = 0.75
+"""How the epochs of a halving beyond one fall from each to the next: between fast and slow runs seen."""
+
+FIRST_GUESS = 5.0
+"""Epochs that the first halving is taken to need."""
+
 
 @dataclass
 class TimeLeft:
     """Guesses the time to the end from the pace at which the radius has been halving.
 
-    Epochs at the large radii make the map and are many; the rest halve nearly every time. So the guess takes
-    the epochs a halving has needed lately, not since the start, and never fewer than one.
+    Epochs at the large radii make the map and are many; later ones halve nearly every time. So the guess
+    takes the epochs that a halving has needed lately, and lets what is beyond one dwindle.
     """
 
     _radius: float = math.inf
-    _needed: float = 2.0
+    _needed: float = FIRST_GUESS
     _since: int = 0
 
     def update(self, event: EpochEvent) -> float:
         """Seconds left after ``event``."""
         self._since += 1
         if event.radius < self._radius:
-            self._needed = max(1.0, (self._needed + self._since) / 2) if math.isfinite(self._radius) else 2.0
+            if math.isfinite(self._radius):
+                self._needed = (self._needed + self._since) / 2
             self._radius, self._since = event.radius, 0
         halvings = max(1.0, math.ceil(math.log2(max(event.radius / event.end_radius, 1.0))))
-        epochs = max(halvings, halvings * self._needed - min(self._since, self._needed - 1))
+        dwindling = (1 - DWINDLE**halvings) / (1 - DWINDLE)
+        needed = max(self._needed, (self._needed + self._since) / 2)
+        epochs = halvings + max(0.0, needed - 1) * dwindling
         return epochs * event.seconds / event.epoch
 
 

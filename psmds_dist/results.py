@@ -83,6 +83,7 @@ def write_result(
         "n_epochs": len(solution.history),
         "radius": solution.radius,
         "seed": solution.seed,
+        "start": result.start,
         "seconds": solution.seconds,
         "mse": stress.mse,
         "raw_stress": stress.raw_stress,
@@ -123,7 +124,25 @@ def read_result(path: str | os.PathLike[str]) -> Result:
 
 
 def export(result: Result, path: str | os.PathLike[str]) -> None:
-    """Write coordinates for other programs: ``.csv`` and ``.tsv`` with ids and point stress, ``.npy`` bare.
+    """Write coordinates for other programs, see `write_coordinates`."""
+    write_coordinates(path, result.embedding, result.ids, result.stress.point_stress)
+
+
+def export_stored(place: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Write the coordinates of any stored map, also of one through landmarks; see `write_coordinates`."""
+    from psmds_dist.store import read_result as read
+
+    arrays, _, ids = read(place)
+    write_coordinates(output, arrays["embedding"], ids, arrays["point_stress"])
+
+
+def write_coordinates(
+    path: str | os.PathLike[str],
+    embedding: Floats,
+    ids: list[str] | None = None,
+    point_stress: Floats | None = None,
+) -> None:
+    """Write coordinates: ``.csv`` and ``.tsv`` with ids (row numbers without) and point stress, ``.npy`` bare.
 
     Raises
     ------
@@ -133,20 +152,20 @@ def export(result: Result, path: str | os.PathLike[str]) -> None:
     kind = Path(path).suffix.lower()
     if kind == ".npy":
         with Path(path).open("wb") as file:  # numpy.save would add its ending to a name in capitals
-            np.save(file, result.embedding)
+            np.save(file, embedding)
     elif kind in (".csv", ".tsv"):
-        _export_table(result, Path(path), "," if kind == ".csv" else "\t")
+        columns = embedding if point_stress is None else np.column_stack((embedding, point_stress))
+        names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (point_stress is not None)
+        _write_table(Path(path), "," if kind == ".csv" else "\t", names, columns, ids)
     else:
         raise InputError(f"output {str(path)!r} must end in .csv, .tsv or .npy.")
 
 
-def _export_table(result: Result, path: Path, separator: str) -> None:
+def _write_table(path: Path, separator: str, names: list[str], columns: Floats, ids: list[str] | None) -> None:
     import csv
 
-    n, dims = result.embedding.shape
-    ids = result.ids or [str(k) for k in range(n)]
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, delimiter=separator)
-        table.writerow(["id", *(f"x{k + 1}" for k in range(dims)), "point_stress"])
-        for name, place, stress in zip(ids, result.embedding, result.stress.point_stress, strict=True):
-            table.writerow([name, *(repr(float(value)) for value in place), repr(float(stress))])
+        table.writerow(["id", *names])
+        for k, values in enumerate(columns.tolist()):
+            table.writerow([ids[k] if ids else str(k), *map(repr, values)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -20,6 +20,7 @@ from psmds_dist.executor import AnyExecutor
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.partition import Layout, RowMemory, format_bytes, parse_bytes, row_budget
 from psmds_dist.quality import Stress
+from psmds_dist.starts import choose_start
 from psmds_dist.solve import Solution, solve
 from psmds_dist.types import BudgetError, Floats, InputCheck, InputError, RowSource
 
@@ -131,6 +132,9 @@ class Embedding:
     plan: Plan
     config: SolverConfig
     ids: list[str] | None
+    start: str
+    """Where the solve began: ``"random"``, ``"given"`` or the name of a provided start."""
+
     peak_memory: dict[str, int]
     versions: dict[str, str]
 
@@ -142,7 +146,7 @@ def embed(
     *,
     memory_limit: Any = None,
     ids: list[str] | None = None,
-    start: Floats | None = None,
+    init: str | Floats = "auto",
     on_epoch: OnEpoch | None = None,
     on_plan: Callable[[Plan], object] | None = None,
 ) -> Embedding:
@@ -156,17 +160,30 @@ def embed(
     plan = plan_run(source, config, executor, memory_limit)
     if on_plan is not None:
         on_plan(plan)
-    if start is not None:
-        start = _usable_start(start, source.n, config.n_components)
+    given = None if isinstance(init, str) else _usable_start(init, source.n, config.n_components)
     try:
         check = checked(source, executor, ids)
+        if given is not None:
+            name, start = "given", given
+        else:
+            name, start, config = _begin(str(init), source, config, executor)
         warm_up(source, config.n_components, executor, config.tried_axes)
         solution = solve(
             source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
         )
-        return Embedding(solution, check, plan, config, ids, executor.peak_memory(), versions())
+        return Embedding(solution, check, plan, config, ids, name, executor.peak_memory(), versions())
     finally:
         executor.close()
+
+
+def _begin(
+    init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor
+) -> tuple[str, Floats | None, SolverConfig]:
+    """Start of a solve by name, with the starting radius that suits it."""
+    name, start = choose_start(init, source, config, executor)
+    if start is None:
+        return name, None, config
+    return name, start.x, config if config.radius is not None else replace(config, radius=start.radius)
 
 
 def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_limit: Any = None) -> Stress:

@@ -57,13 +57,14 @@ def refused(*arguments):
     assert "Traceback" not in result.output
     *_, sentence = result.stderr.strip().splitlines()
     assert sentence.startswith("Error: ")
-    assert sentence.endswith("."), sentence
+    assert sentence.endswith((".", "?")), sentence
     return sentence
 
 
 def test_from_points_to_a_table(place, points):
+    rms = np.sqrt((pdist(points) ** 2).mean())
     out = run("distances", "points.npy", "d.zarr", "--ids", "ids.txt")
-    assert out == f"d.zarr: {N} points, 56.2 KiB, root mean square dissimilarity 2.78371; checked.\n"
+    assert out == f"d.zarr: {N} points, 56.2 KiB, root mean square dissimilarity {rms:.6g}; checked.\n"
     facts = json.loads(run("info", "d.zarr", "--json"))
     assert (facts["kind"], facts["points"], facts["ids"], facts["metric"]) == (
         "dissimilarities",
@@ -71,7 +72,7 @@ def test_from_points_to_a_table(place, points):
         True,
         "euclidean",
     )
-    assert facts["checked"]["rms"] == pytest.approx(2.78371, rel=1e-5)
+    assert facts["checked"]["rms"] == pytest.approx(rms, rel=1e-6)
     assert "points               120" in run("info", "d.zarr")
 
     out = run("fit", "d.zarr", "map.zarr", "--seed", "4", "--plot", "map.png")
@@ -217,7 +218,11 @@ def test_faults_are_sentences(place):
             ("fit", "d.zarr", "x.zarr", "--scheduler-file", "none.json"),
             "scheduler file 'none.json' does not exist",
         ),
-        (("fit", "d.zarr", "x.zarr", "--plot", "x.nonsense", "--max-epochs", "1"), "cannot save a picture"),
+        (
+            ("fit", "d.zarr", "x.zarr", "--plot", "x.nonsense"),
+            "cannot save a picture to 'x.nonsense': its name must end",
+        ),
+        (("fit", "d.zarr", "x.zarr", "--plot", "no/x.png"), "there is no such directory"),
         (("distances", "nowhere.npy", "x.zarr"), "'nowhere.npy' does not exist"),
         (("distances", "empty.npy", "x.zarr"), "is not a .npy file of numbers"),
         (("distances", "condensed.npy", "x.zarr"), "points are an array of shape (n, d)"),
@@ -242,8 +247,7 @@ def test_faults_are_sentences(place):
     for arguments, part in faults:
         sentence = refused(*arguments)
         assert part in sentence, (arguments, sentence)
-    assert sorted(path.name for path in place.glob("*.zarr")) == ["d.zarr", "m.zarr", "x.zarr"]
-    assert read_result("x.zarr").attributes["n_epochs"] == 1  # the map is there, only its picture failed
+    assert sorted(path.name for path in place.glob("*.zarr")) == ["d.zarr", "m.zarr"]
 
 
 def test_a_damaged_store_is_a_sentence(place):
@@ -318,7 +322,8 @@ def terminal(command):
             break
         shown += part
     os.close(descriptor)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), plain
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of forkpty")

@@ -72,7 +72,7 @@ def dying_once(blocks, place):
     try:
         os.close(os.open(place, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        return os.getpid()
+        return
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -171,7 +171,7 @@ def test_close_lets_go_of_the_rows(executor):
 
 
 def test_peak_memory_is_that_of_each_worker_alone(client):
-    """What getrusage tells would include the process that started the worker: this one, with its big array."""
+    """What getrusage tells would include the process that started it: this one, with its big array."""
     ballast = np.ones(60_000_000)  # 480 MB, touched
     pid = next(iter(client.run(os.getpid).values()))
     os.kill(pid, signal.SIGKILL)

@@ -8,7 +8,19 @@ import zarr
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist.partition import Layout
-from psmds_dist.store import create, load_check, open_rows, read_result, save_check, write_result
+from psmds_dist.store import (
+    create,
+    create_panel,
+    describe,
+    load_check,
+    load_facts,
+    open_panel,
+    open_rows,
+    open_table,
+    read_result,
+    save_check,
+    write_result,
+)
 from psmds_dist.types import InputCheck, InputError
 
 N = 101
@@ -320,6 +332,209 @@ def test_what_is_not_a_store_is_never_removed(tmp_path, overwrite, kind):
 def test_an_empty_directory_may_become_a_store(tmp_path):
     (tmp_path / "d.zarr").mkdir()
     assert create(tmp_path / "d.zarr", 10).n == 10
+
+
+# --- panels ---
+
+S = 5
+LANDMARKS = [7, 100, 0, 55, 23]
+
+
+def a_panel(dtype="float32"):
+    panel = distances(dtype=dtype)[:, LANDMARKS].copy()
+    panel[11, 2] = panel[40, :] = np.nan
+    return panel
+
+
+def panel_written(path, panel, landmarks=LANDMARKS, ids=None):
+    target = create_panel(
+        path, N, S, panel.dtype.name, landmarks=landmarks, ids=ids, source_fingerprint="test"
+    )
+    layout = Layout(N, S)
+    for block in range(layout.count):
+        lo, hi = layout.bounds(block)
+        target.write(block, panel[lo:hi])
+    target.finish({"dtype": panel.dtype.name, "found": 3})
+    return open_panel(path)
+
+
+def read_panel(rows, step=None):
+    out = np.empty((rows.n, rows.width), rows.dtype)
+    step = step or rows.layout.rows
+    for lo in range(0, rows.n, step):
+        rows.read(lo, min(lo + step, rows.n), out[lo:])
+    return out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("step", [1, 7, N])
+def test_panel_gives_back_what_was_written(tmp_path, dtype, step):
+    rows = panel_written(tmp_path / "p.zarr", a_panel(dtype), ids=[f"s{k}" for k in range(N)])
+    assert rows.direct
+    assert (rows.n, rows.width, rows.dtype, rows.band, rows.layout) == (N, S, dtype, 1, Layout(N, S))
+    np.testing.assert_array_equal(rows.landmarks, LANDMARKS)
+    assert rows.ids[3] == "s3"
+    assert load_facts(rows) == {"dtype": dtype, "found": 3}
+    np.testing.assert_array_equal(read_panel(rows, step), a_panel(dtype))
+    np.testing.assert_array_equal(rows.array[:], a_panel(dtype))
+    assert rows.array.chunks == (Layout(N, S).rows, S)
+    assert rows.array.metadata.dimension_names == ("point", "landmark")
+    again = pickle.loads(pickle.dumps(rows))
+    assert again.token == rows.token
+    assert read_panel(again).tobytes() == a_panel(dtype).tobytes()
+    np.testing.assert_array_equal(again.landmarks, LANDMARKS)
+
+
+def test_fast_and_slow_path_of_a_panel_are_identical(tmp_path):
+    fast = panel_written(tmp_path / "p.zarr", a_panel())
+    slow = open_panel(tmp_path / "p.zarr")
+    slow.__dict__["direct"] = False
+    assert read_panel(slow, 4).tobytes() == read_panel(fast, 4).tobytes()
+    rows = np.array([40, 3, 100])
+    for lo, hi in ((0, S), (2, 4)):
+        parts = [np.empty((4, hi - lo), "float32") for _ in range(2)]
+        for panel, part in zip((fast, slow), parts, strict=True):
+            panel.read_picked(rows, lo, hi, part)
+            np.testing.assert_array_equal(part[:3], a_panel()[rows, lo:hi])
+
+
+def test_parts_of_rows_of_a_matrix(store):
+    foreign = open_rows(store.path, "float64")
+    rows = np.array([100, 3, 4, 50])
+    for source in (store, foreign):
+        out = np.empty((4, 20), source.dtype)
+        source.read_picked(rows, 30, 50, out)
+        np.testing.assert_array_equal(out, distances()[rows, 30:50])
+
+
+@pytest.mark.parametrize("landmarks", [None, LANDMARKS])
+@pytest.mark.parametrize(
+    ("zarr_format", "chunks", "dtype", "compressors"),
+    [
+        (2, (7, 2), "<f4", None),
+        (2, (N, S), ">f8", "auto"),
+        (3, (40, S), "float32", None),
+        (3, (10, 1), "float16", "auto"),
+    ],
+)
+def test_foreign_panels_give_their_rows(tmp_path, zarr_format, chunks, dtype, compressors, landmarks):
+    array = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=(N, S),
+        chunks=chunks,
+        dtype=dtype,
+        zarr_format=zarr_format,
+        compressors=compressors,
+        config={"write_empty_chunks": True},
+    )
+    array[:] = a_panel().astype(dtype)
+    expected = a_panel().astype(dtype).astype("float32")
+    for given_ in (array, tmp_path / "a.zarr"):
+        rows = pickle.loads(pickle.dumps(open_panel(given_, landmarks=landmarks)))
+        assert rows.dtype == np.float32
+        assert rows.ids is None
+        assert (rows.landmarks is None) == (landmarks is None)
+        np.testing.assert_array_equal(read_panel(rows, 17), expected)
+    assert describe(tmp_path / "a.zarr")["landmarks"] == "5"
+
+
+def test_panel_of_other_landmarks_than_its_own(tmp_path):
+    path = tmp_path / "p.zarr"
+    panel_written(path, a_panel())
+    np.testing.assert_array_equal(open_panel(path, landmarks=LANDMARKS).landmarks, LANDMARKS)
+    with pytest.raises(
+        InputError, match=r"landmarks has 55 for column 2, but the panel .* was made for 0 there"
+    ):
+        open_panel(path, landmarks=[7, 100, 55, 0, 23])
+    with pytest.raises(InputError, match="landmarks lists 2 rows for the 5 columns"):
+        open_panel(path, landmarks=[7, 100])
+
+
+def test_landmarks_may_be_none_of_the_points(tmp_path):
+    assert panel_written(tmp_path / "p.zarr", a_panel(), landmarks=None).landmarks is None
+
+
+def test_panels_and_matrices_are_told_apart(tmp_path, store):
+    path = tmp_path / "p.zarr"
+    panel_written(path, a_panel())
+    for given_ in (path, zarr.open_array(path / "panel", mode="r")):
+        with pytest.raises(
+            InputError, match="holds a panel, not dissimilarities; give the store it was made from"
+        ):
+            open_rows(given_)
+    with pytest.raises(InputError, match="holds dissimilarities, not a panel; make a panel from it first"):
+        open_panel(store.path)
+    with pytest.raises(InputError, match=r"holds a panel, not points; give a Zarr array of shape \(n, d\)"):
+        open_table(path)
+    with pytest.raises(InputError, match="exists and is not a dissimilarity store, so it stays"):
+        create(path, N, overwrite=True)
+    with pytest.raises(InputError, match="exists and is not a panel, so it stays"):
+        create_panel(store.path, N, S, overwrite=True)
+
+
+def test_what_is_no_panel_is_told(tmp_path):
+    zarr.create_array(tmp_path / "line", data=np.ones(4))
+    with pytest.raises(InputError, match=r"has shape \(4,\), but a panel is 2-D, a row for each point"):
+        open_panel(tmp_path / "line")
+    with pytest.raises(InputError, match=r"has shape \(4,\), but points are an array of shape \(n, d\)"):
+        open_table(tmp_path / "line")
+    array = zarr.create_array(
+        tmp_path / "part", shape=(N, S), chunks=(10, S), dtype="float32", fill_value=np.nan
+    )
+    array[:50] = a_panel()[:50]
+    with pytest.raises(InputError, match="lacks 6 of its 11 chunks, which would read as nan"):
+        open_panel(array)
+    group = zarr.create_group(tmp_path / "group")
+    for name in ("a", "b"):
+        group.create_array(name, data=a_panel())
+    with pytest.raises(InputError, match="with 2 2-D arrays instead of one"):
+        open_panel(tmp_path / "group")
+
+
+def test_interrupted_panel_is_continued(tmp_path):
+    path, layout = tmp_path / "p.zarr", Layout(N, S)
+    target = create_panel(path, N, S, landmarks=LANDMARKS, source_fingerprint="one")
+    lo, hi = layout.bounds(13)
+    target.write(13, np.full((hi - lo, S), np.nan, "float32"))
+    with pytest.raises(InputError, match="rows of block 0 must have shape"):
+        target.write(0, np.zeros((hi - lo, N), "float32"))
+    with pytest.raises(InputError, match="is unfinished"):
+        open_panel(path)
+    again = pickle.loads(
+        pickle.dumps(create_panel(path, N, S, landmarks=LANDMARKS, source_fingerprint="one"))
+    )
+    assert [block for block in range(layout.count) if again.has(block)] == [13]
+    out = np.zeros((hi - lo, S), "float32")
+    again.with_checksums().read(lo, hi, out)
+    assert np.isnan(out).all()
+    np.testing.assert_array_equal(again.landmarks, LANDMARKS)
+    for other in ({"landmarks": LANDMARKS[::-1]}, {}, {"landmarks": LANDMARKS, "dtype": "float64"}):
+        with pytest.raises(InputError, match="an unfinished panel of another source"):
+            create_panel(path, N, S, source_fingerprint="one", **other)
+    again.discard()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda p: os.truncate(p, 50), "has 50 bytes"),
+        (os.unlink, "is missing"),
+        (flip_a_bit, "does not match"),
+    ],
+)
+@pytest.mark.parametrize("block", [4, 33])
+def test_damaged_panels_are_told(tmp_path, damage, sentence, block):
+    path = tmp_path / "p.zarr"
+    wide = np.random.default_rng(0).random((N, 40), "float32")
+    target = create_panel(path, N, 40)
+    for k in range(Layout(N, 40).count):
+        target.write(k, wide[slice(*Layout(N, 40).bounds(k))])
+    target.finish({"dtype": "float32"})
+    rows = open_panel(path)
+    damage(path / "panel" / f"c.{block}.0")
+    with pytest.raises(InputError, match=r"the store is damaged.*c\.\d+\.0 " + sentence):
+        read_panel(rows.with_checksums())
 
 
 # --- the kept check ---

@@ -15,7 +15,7 @@ from psmds_dist.store.writing import header_at
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Facts of a store or panel of ours, a foreign Zarr array that is square or could be a panel, or a result.
+    """Facts of a store or panel of ours, a foreign Zarr array that could be one, or a result.
 
     Raises
     ------

@@ -1,0 +1,185 @@
+"""``psmds landmarks``: enters the command line by an entry point."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from psmds_dist.cli import overwriting, quietly, running, where_to_run, where_to_run_of
+from psmds_dist.errors import InputError
+
+if TYPE_CHECKING:
+    from landmarks.estimator import LandmarkMDS
+    from psmds_dist.types import Ints
+
+METRIC = "Metric of scipy.spatial.distance.cdist, when INPUT holds points and not dissimilarities."
+
+
+@click.group(name="landmarks", context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Embed landmarks and place everybody else: for matrices that will never be computed whole.
+
+    \b
+    psmds landmarks fit points.npy map.zarr --metric euclidean
+    psmds landmarks transform map.zarr new.npy new.csv
+    """
+
+
+choosing = (
+    click.option("-S", "--n-landmarks", type=click.IntRange(2), help="Number of landmarks [default: 1000]."),
+    click.option("--landmarks", type=click.Path(exists=True, dir_okay=False), help="Your own: row numbers, one a line."),
+    click.option(
+        "--selection", type=click.Choice(["random", "maxmin", "kmeans++"]), default="random", show_default=True
+    ),
+    click.option("--metric", help=METRIC),
+    click.option("--seed", default=0, show_default=True, help="Seed of every random number."),
+    click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
+)
+
+
+def _choosing(function: Any) -> Any:
+    for option in reversed(choosing):
+        function = option(function)
+    return function
+
+
+@main.command()
+@click.argument("source", metavar="INPUT", type=click.Path(exists=True))
+@click.argument("target", type=click.Path())
+@click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
+@click.option(
+    "--refine", type=click.Choice(["none", "panel", "full"]), default="none", show_default=True,
+    help="Let landmarks move too, or polish against the whole matrix.",
+)  # fmt: skip
+@click.option("--starts", "n_init", default=3, show_default=True, help="Starts of the landmarks; the best is kept.")
+@click.option("--no-evidence", is_flag=True, help="Do not measure stress on held-out pairs.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
+@_choosing
+@overwriting
+@where_to_run
+@quietly
+def fit(source: str, target: str, **options: Any) -> None:
+    """Embed INPUT through landmarks and write the map to TARGET (a Zarr group).
+
+    INPUT is a store of dissimilarities or a .npy matrix, a panel of dissimilarities to landmarks, or, with --metric,
+    points (.npy or Zarr, N x D).
+    """
+    from landmarks.estimator import LandmarkMDS
+    from psmds_dist.store import require_result_place
+
+    say = _silent if options["quiet"] else click.echo
+    require_result_place(target, overwrite=options["overwrite"])
+    names = ("n_components", "n_landmarks", "selection", "refine", "n_init", "dtype", "memory_limit")
+    with running(**where_to_run_of(options)) as executor:
+        mds = LandmarkMDS(
+            landmarks=_own(options["landmarks"]),
+            metric=options["metric"] or "precomputed",
+            evidence=not options["no_evidence"],
+            random_state=options["seed"],
+            on_stage=say,
+            **{name: options[name] for name in names},
+        )
+        mds.fit_on(source, executor)
+    mds.save(target, overwrite=options["overwrite"])
+    say(f"\n{len(mds.embedding_):,} points by {mds.landmarks_.size:,} landmarks; map in {target}")
+    say(_figures(mds))
+    if options["plot"]:
+        _picture(mds, options["plot"])
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+def _own(path: str | None) -> list[int] | None:
+    if path is None:
+        return None
+    words = Path(path).read_text(encoding="utf-8").split()
+    try:
+        return [int(word) for word in words]
+    except ValueError as error:
+        raise InputError(f"--landmarks {path} must list row numbers, one a line: {error}.") from None
+
+
+def _figures(mds: LandmarkMDS) -> str:
+    from psmds_dist.report import table
+
+    low, high = mds.stress_interval_
+    kind = "over all pairs" if mds.stress_is_exact_ else f"on held-out pairs, 95 % interval {low:.6f} to {high:.6f}"
+    lines = [
+        f"normalised stress  {mds.normalized_stress_:.6f}   {kind}",
+        f"landmarks alone    {mds.landmark_stress_:.6f}   disparity of the other starts: "
+        + (", ".join(f"{value:.2g}" for value in mds.agreement_) or "no others"),
+    ]
+    if len(mds.curve_):
+        rows = [[f"{c['n_landmarks']:,}", f"{c['normalized_stress']:.6f}", f"{c['low']:.6f}", f"{c['high']:.6f}"] for c in mds.curve_]
+        lines += ["", "Are these landmarks enough?", table(["landmarks", "held-out stress", "from", "to"], rows)]
+    return "\n".join(lines)
+
+
+def _picture(mds: LandmarkMDS, path: str) -> None:
+    from psmds_dist.plot import save_map
+
+    title = f"{len(mds.embedding_):,} points, {mds.landmarks_.size:,} landmarks"
+    save_map(path, mds.embedding_, colour=mds.point_stress_, colour_label="point stress", title=title)
+
+
+@main.command()
+@click.argument("model", type=click.Path(exists=True))
+@click.argument("new", type=click.Path(exists=True, dir_okay=False))
+@click.argument("output", type=click.Path(dir_okay=False))
+def transform(model: str, new: str, output: str) -> None:
+    """Place new points into the map MODEL and write their coordinates to OUTPUT (.csv, .tsv or .npy).
+
+    NEW is a .npy file: dissimilarities to the landmarks, one row a point, in the order of the array `landmarks` in
+    MODEL; or the points themselves when the map was made from points.
+    """
+    from landmarks.estimator import LandmarkMDS
+    from psmds_dist.ingest.sources import load_npy
+    from psmds_dist.results import write_coordinates
+
+    placed = LandmarkMDS.load(model).transform(load_npy(os.path.abspath(new)))
+    write_coordinates(output, placed)
+
+
+@main.command()
+@click.argument("source", metavar="INPUT", type=click.Path(exists=True))
+@click.argument("target", type=click.Path())
+@_choosing
+@overwriting
+@where_to_run
+@quietly
+def panel(source: str, target: str, **options: Any) -> None:
+    """Write dissimilarities of all points of INPUT to chosen landmarks to the store TARGET.
+
+    Run again after an interruption, it goes on where it stopped. 'psmds landmarks fit TARGET map.zarr' embeds it.
+    """
+    from landmarks.building import build_panel
+    from landmarks.data import open_data
+    from landmarks.fit import LandmarkConfig, choose_landmarks
+    from psmds_dist.partition import format_bytes, parse_bytes
+    from psmds_dist.report import counter
+
+    metric = options["metric"] or "precomputed"
+    config = LandmarkConfig(
+        n_landmarks=options["n_landmarks"], landmarks=_own(options["landmarks"]), selection=options["selection"],
+        seed=options["seed"],
+    )  # fmt: skip
+    with (
+        running(**where_to_run_of(options)) as executor,
+        counter("writing", options["quiet"]) as show,
+        open_data(source, executor, metric=metric, dtype=options["dtype"]) as data,
+    ):
+        limit = options["memory_limit"]
+        budget = executor.memory_limit() if limit is None else parse_bytes(limit, "--memory-limit")
+        landmarks: Ints = choose_landmarks(data, config)
+        build_panel(
+            data.columns_of(landmarks), target, executor, ids=data.ids, metric=options["metric"],
+            overwrite=options["overwrite"], memory_limit=budget, on_progress=show,
+        )  # fmt: skip
+    if not options["quiet"]:
+        size = format_bytes(data.n * landmarks.size * data.dtype.itemsize)
+        click.echo(f"{target}: {data.n:,} points x {landmarks.size:,} landmarks, {size}; checked.")

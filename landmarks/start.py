@@ -1,0 +1,22 @@
+"""A start for exact mode: everybody placed against landmarks. Offered under the entry point ``psmds.starts``."""
+
+from __future__ import annotations
+
+from landmarks.data import MatrixData
+from landmarks.fit import LandmarkConfig, fit
+from landmarks.refine import polish_radius
+from psmds_dist.config import SolverConfig
+from psmds_dist.executor import AnyExecutor, InProcessExecutor
+from psmds_dist.starts import Start
+from psmds_dist.types import RowSource
+
+
+def start(source: RowSource, config: SolverConfig, executor: AnyExecutor) -> Start:
+    """Embed landmarks and place everybody else, without a pass over the matrix.
+
+    That is little work, all of it done in this process: a cluster would need a shared place for the panel first.
+    """
+    near = executor if executor.in_process else InProcessExecutor()
+    settings = LandmarkConfig(n_components=config.n_components, seed=config.seed, evidence=False)
+    found = fit(MatrixData(source), settings, near)
+    return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))

@@ -1,0 +1,69 @@
+"""Where a solve begins: at random, or near its end, by a method that another package provides.
+
+Packages offer starts under the entry point ``psmds.starts``; landmark mode does. So this package need not know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from psmds_dist.config import SolverConfig
+from psmds_dist.executor import AnyExecutor
+from psmds_dist.types import Floats, InputError, RowSource
+
+AUTO_POINTS = 4000
+"""Points from which ``"auto"`` begins at landmarks: below, a start from random takes no longer."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Coordinates ``(n, L)`` to begin from, and the radius that suits them."""
+
+    x: Floats
+    radius: float
+
+
+Provider = Callable[[RowSource, SolverConfig, AnyExecutor], Start]
+
+
+def choose_start(
+    init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor
+) -> tuple[str, Start | None]:
+    """Begin as ``init`` says.
+
+    Parameters
+    ----------
+    init : str
+        ``"random"``, ``"auto"``, or the name of a start that a package provides, such as ``"landmarks"``.
+        ``"auto"`` takes landmarks for at least `AUTO_POINTS` points, unless a starting radius is given.
+    source : RowSource
+        The matrix.
+    config : SolverConfig
+        What will be solved.
+    executor : Executor
+        Who works.
+
+    Returns
+    -------
+    name : str
+        What was chosen.
+    start : Start or None
+        None for random.
+
+    Raises
+    ------
+    InputError
+        When nobody provides such a start.
+    """
+    offered = {point.name: point for point in entry_points(group="psmds.starts")}
+    if init not in ("auto", "random", *offered):
+        raise InputError(f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}.")
+    if init == "auto":
+        many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
+        init = "landmarks" if many and "landmarks" in offered else "random"
+    if init == "random":
+        return init, None
+    provider: Provider = offered[init].load()
+    return init, provider(source, config, executor)

@@ -1,0 +1,107 @@
+"""The recipe in cluster/README.md, run as it stands but for its paths: processes started by hand."""
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from distributed import Client
+from scipy.spatial.distance import pdist, squareform
+
+from psmds_dist import PatternSearchMDS, read_result
+from psmds_dist.executor import WORKER_ENVIRONMENT
+
+README = Path(__file__).parent.parent / "cluster" / "README.md"
+
+
+def blocks(language, place="/shared"):
+    text = README.read_text(encoding="utf-8").replace("/shared", str(place))
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    place = tmp_path_factory.mktemp("shared")
+    np.save(place / "points.npy", np.random.default_rng(0).normal(size=(300, 4)))
+    return place
+
+
+def shell(code, **how):
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.Popen(["bash", "-euc", code], env=environment, start_new_session=True, **how)
+
+
+@pytest.fixture(scope="module")
+def cluster(shared):
+    """What the first block starts; all of it is ended by its process group."""
+    start, _ = blocks("bash", shared)
+    with (shared / "log").open("wb") as log:
+        process = shell(start + "\nwait", stdout=log, stderr=log)
+    yield process
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(20)
+    end = time.monotonic() + 20
+    while any(_session(p.pid) == process.pid for p in psutil.process_iter()):
+        assert time.monotonic() < end, "the cluster does not end"
+        time.sleep(0.1)
+
+
+def _session(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def run(code):
+    process = shell(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    return out
+
+
+@pytest.mark.slow
+def test_the_recipe(cluster, shared):
+    _, jobs = blocks("bash", shared)
+    (python,) = blocks("python", shared)
+    end = time.monotonic() + 30
+    while not (shared / "cluster.json").exists():
+        assert time.monotonic() < end, (shared / "log").read_text()
+        time.sleep(0.05)
+
+    out = run(jobs)
+    assert re.search(r"300 points, rows .*, [12] workers? with 400\.0 MiB each: kept in memory", out)
+    expected = PatternSearchMDS(random_state=0).fit(squareform(pdist(np.load(shared / "points.npy"))))
+    assert np.array_equal(read_result(shared / "map.zarr").embedding, expected.embedding_)
+    with (shared / "map.csv").open(newline="") as file:
+        assert len(list(csv.reader(file))) == 301
+
+    (shared / "job.py").write_text(python)
+    out = run(f"{sys.executable} {shared / 'job.py'}")
+    assert out.startswith(str(expected.normalized_stress_))
+
+    members = [p for p in psutil.process_iter() if _session(p.pid) == cluster.pid]
+    listening = {c.laddr.ip for p in members for c in p.net_connections("tcp") if c.status == "LISTEN"}
+    assert listening == {"127.0.0.1"}
+    with Client(scheduler_file=str(shared / "cluster.json")) as client:
+        for environment in client.run(_environment).values():
+            assert environment == WORKER_ENVIRONMENT  # Dask's own values have not replaced them
+        peaks = client.run(lambda: psutil.Process().memory_info().rss / 2**20)
+        print("MiB of an idle worker after a job:", [round(peak) for peak in peaks.values()])
+
+
+def _environment():
+    return {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+
+
+def test_the_variables_are_those_of_our_own_clusters():
+    start, _ = blocks("bash")
+    (line,) = [line for line in start.splitlines() if line.startswith("export MALLOC")]
+    assert dict(pair.split("=") for pair in line.split()[1:]) == WORKER_ENVIRONMENT

@@ -1,0 +1,63 @@
+"""Importing costs next to nothing; everything else comes when it is used."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import psmds_dist
+
+HEAVY = ["numpy", "scipy", "numba", "zarr", "dask", "distributed", "sklearn", "matplotlib", "rich", "pandas"]
+PSMDS = str(Path(sys.executable).parent / "psmds")
+
+COMMAND = "from click.testing import CliRunner; from psmds_dist.cli import main; CliRunner().invoke(main, "
+
+
+def loaded_after(code):
+    report = f"{code}\nimport json, sys\nprint(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+    out = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True).stdout
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import psmds_dist",
+        "from psmds_dist import InputError, __version__",
+        "import psmds_dist.cli",
+        f"{COMMAND}['--help'])",
+        f"{COMMAND}['fit', '--help'])",
+    ],
+)
+def test_nothing_heavy_is_loaded_early(code):
+    assert loaded_after(code) == []
+
+
+def test_small_input_never_waits_for_dask_or_matplotlib():
+    code = "import numpy as np, psmds_dist\npsmds_dist.PatternSearchMDS(max_epochs=1).fit(1 - np.eye(5))"
+    assert not {"dask", "distributed", "matplotlib", "rich"} & set(loaded_after(code))
+
+
+def seconds_of(command):
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def test_importing_is_quick():
+    assert seconds_of([sys.executable, "-c", "import psmds_dist"]) < 0.7
+    assert seconds_of([PSMDS, "--help"]) < 0.7
+
+
+def test_every_public_name_is_there():
+    for name in psmds_dist.__all__:
+        assert getattr(psmds_dist, name).__module__.startswith("psmds_dist")
+    assert dir(psmds_dist) == sorted(psmds_dist.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = psmds_dist.nonsense
