@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -292,7 +292,7 @@ class Columns:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         whole: Rows = np.empty((hi - lo, self.panel.width), self.dtype)
         self.panel.read(lo, hi, whole)
-        np.take(whole, self.columns, axis=1, out=out[: hi - lo], mode="clip")  # type: ignore[arg-type]
+        np.take(whole, self.columns, axis=1, out=out[: hi - lo], mode="clip")
 
 
 AnyData = MatrixData | PointsData | PanelData
@@ -340,6 +340,7 @@ def open_data(
         with panel_input(X, executor, landmarks=landmarks, dtype=dtype, scratch=scratch) as panel:
             yield PanelData.of(panel, executor)
     elif isinstance(X, str | os.PathLike) and Path(X).suffix.lower() == ".npy":
+        executor.require(os.path.abspath(X))
         yield MatrixData(open_npy(X, dtype), scratch)
     else:
         with row_source(X, executor, dtype=dtype, scratch=scratch) as source:
@@ -348,20 +349,13 @@ def open_data(
 
 def is_panel(X: Any) -> bool:
     """Whether dissimilarities are those to landmarks only: a table that is not square."""
-    if isinstance(X, str | os.PathLike) and Path(X).suffix.lower() != ".npy":
-        return _stores_panel(X)
-    shape = load_npy(os.path.abspath(X)).shape if isinstance(X, str | os.PathLike) else np.shape(X)
-    return len(shape) == 2 and shape[0] != shape[1]
+    shape = _shape_of(X) if isinstance(X, str | os.PathLike) else np.shape(X)
+    return shape is not None and len(shape) == 2 and shape[0] != shape[1]
 
 
-def _stores_panel(path: str | os.PathLike[str]) -> bool:
-    """Whether a Zarr store can be opened as a panel but not as a matrix; whoever opens it then says what is wrong."""
-    from psmds_dist.store import open_panel, open_rows
+def _shape_of(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
+    if Path(path).suffix.lower() == ".npy":
+        return load_npy(os.path.abspath(path)).shape
+    from psmds_dist.store import shape_at
 
-    try:
-        open_rows(path)
-    except InputError:
-        with suppress(InputError):
-            open_panel(path)
-            return True
-    return False
+    return shape_at(path)

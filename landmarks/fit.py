@@ -268,7 +268,8 @@ def _usual(data: Data, config: LandmarkConfig) -> int:
 
 
 def _distances(data: Data, i: int, candidates: Ints) -> Floats:
-    return data.between(np.array([i]), candidates)[0]
+    found: Floats = data.between(np.array([i]), candidates)[0]
+    return found
 
 
 def _fit_panel(
@@ -355,7 +356,8 @@ class Among:
     @property
     def mean_squares(self) -> Floats:
         """Mean squared dissimilarity of each landmark to all."""
-        return np.square(self.values, dtype=np.float64).mean(axis=1)
+        squares: Floats = np.square(self.values, dtype=np.float64).mean(axis=1)
+        return squares
 
     def first(self, count: int) -> Among:
         """The same for the landmarks that were chosen first."""

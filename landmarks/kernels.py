@@ -6,6 +6,7 @@ A row of a panel holds a point's dissimilarities to the ``S`` landmarks; NaN mar
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import prange
@@ -18,7 +19,7 @@ TILE = 1024
 
 
 @tile
-def _count_known(row):  # type: ignore[no-untyped-def]
+def _count_known(row: Rows) -> Any:
     count = 0
     for s in range(row.size):
         if row[s] == row[s]:
@@ -27,7 +28,7 @@ def _count_known(row):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _sum_squares(row):  # type: ignore[no-untyped-def]
+def _sum_squares(row: Rows) -> Any:
     total = 0.0
     for s in range(row.size):
         target = float(row[s])
@@ -36,7 +37,7 @@ def _sum_squares(row):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _normal_equations(row, y, matrix, right):  # type: ignore[no-untyped-def]
+def _normal_equations(row: Rows, y: Rows, matrix: Floats, right: Floats) -> None:
     """Least squares of ``|x|^2 - 2 x.y_s = t_s^2 - |y_s|^2`` in ``x`` and ``|x|^2``, over the known landmarks."""
     dims = y.shape[0]
     matrix[:] = 0.0
@@ -55,7 +56,7 @@ def _normal_equations(row, y, matrix, right):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _eliminate(matrix, right):  # type: ignore[no-untyped-def]
+def _eliminate(matrix: Floats, right: Floats) -> None:
     """Solve in place by elimination with pivoting; what the equations leave open becomes zero."""
     size = right.size
     largest = 0.0
@@ -87,7 +88,7 @@ def _eliminate(matrix, right):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _locate(rows, slots, y, pull, offset, known, squares, x):  # type: ignore[no-untyped-def]
+def _locate(rows: Rows, slots: Ints, y: Rows, pull: Floats, offset: Floats, known: Ints, squares: Rows, x: Rows) -> None:
     dims, size = pull.shape
     for k in prange(slots.size):
         row = rows[slots[k]]
@@ -111,7 +112,7 @@ def _locate(rows, slots, y, pull, offset, known, squares, x):  # type: ignore[no
 
 
 @tile
-def _known_part(row, y, count):  # type: ignore[no-untyped-def]
+def _known_part(row: Rows, y: Rows, count: int) -> Any:
     """The known dissimilarities of a row, and the coordinates of their landmarks."""
     targets = np.empty(count, row.dtype)
     places = np.empty((y.shape[0], count), y.dtype)
@@ -126,7 +127,7 @@ def _known_part(row, y, count):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _probe(t, y, r, squares, distances, gains):  # type: ignore[no-untyped-def]
+def _probe(t: Rows, y: Rows, r: Any, squares: Rows, distances: Rows, gains: Floats) -> Any:
     """Error of a point, and the gains of its moves; the point stands in the last column of ``y``."""
     size = t.size
     dims = y.shape[0]
@@ -153,7 +154,7 @@ def _probe(t, y, r, squares, distances, gains):  # type: ignore[no-untyped-def]
 
 
 @tile
-def _close(gains, y, size, sums, r):  # type: ignore[no-untyped-def]
+def _close(gains: Floats, y: Rows, size: int, sums: Floats, r: Any) -> Any:
     """Add the part of the gains that needs no roots, and return the best move."""
     step = float(r)
     best = 0
@@ -169,7 +170,7 @@ def _close(gains, y, size, sums, r):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _search(rows, slots, y, radii, floor, share, most, x, errors):  # type: ignore[no-untyped-def]
+def _search(rows: Rows, slots: Ints, y: Rows, radii: Floats, floor: float, share: float, most: int, x: Rows, errors: Floats) -> None:
     dims = y.shape[0]
     for k in prange(slots.size):
         full = rows[slots[k]]
@@ -206,7 +207,7 @@ def _search(rows, slots, y, radii, floor, share, most, x, errors):  # type: igno
 
 
 @kernel
-def _pull_landmarks(rows, slots, x, y, r, sums):  # type: ignore[no-untyped-def]
+def _pull_landmarks(rows: Rows, slots: Ints, x: Rows, y: Rows, r: Any, sums: Floats) -> None:
     """For each landmark: error, number of points, and for each axis the sum of ``u`` and both sums of roots."""
     dims, size = y.shape
     width = 256

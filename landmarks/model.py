@@ -111,7 +111,7 @@ class Model:
                 f"X has the dissimilarity {rows[i, s]:g} in row {i}, column {s}: dissimilarities are finite and zero or "
                 "more, or NaN where missing."
             )
-        return rows  # type: ignore[return-value]
+        return rows
 
     def _measured(self, points: Any) -> Rows:
         """Distances of new points to the landmarks."""

@@ -176,8 +176,8 @@ def refine_panel(
 
 def _settled(frame: Frame, placement: Placement) -> tuple[Frame, Placement]:
     """A new frame for landmarks that have moved, with everybody shifted to where it has its centre."""
-    x, *rest = placement
-    return Frame.of(frame.y.T, frame.scale), (x - frame.y.mean(axis=1), *rest)  # type: ignore[return-value]
+    x, errors, squares, known = placement
+    return Frame.of(frame.y.T, frame.scale), (x - frame.y.mean(axis=1), errors, squares, known)
 
 
 def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:

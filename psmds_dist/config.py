@@ -10,14 +10,14 @@ from typing import Any
 from psmds_dist.types import InputError
 
 
-def _whole(name: str, value: object, least: int) -> int:
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least:
+def _whole(name: str, value: Any, least: int) -> int:
+    if not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least:
         return int(value)
     raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
 
 
-def _real(name: str, value: object, *, above: float, equal: bool) -> float:
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
+def _real(name: str, value: Any, *, above: float, equal: bool) -> float:
+    if not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value):
         number = float(value)
         if number > above or (equal and number == above):
             return number

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import psutil
 
-from psmds_dist import __version__, rows
+from psmds_dist import rows
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.partition import groups, owners
 from psmds_dist.types import InputError, WorkerError
@@ -128,14 +128,15 @@ class DaskExecutor:
         def installed() -> str:
             import psmds_dist
 
-            return psmds_dist.__version__
+            return str(psmds_dist.__version__)
 
+        here = installed()
         for address, found in self._client.run(installed, on_error="return").items():
             if isinstance(found, ImportError):
                 _raise_explained(found)
-            if isinstance(found, str) and found != __version__:
+            if isinstance(found, str) and found != here:
                 raise WorkerError(
-                    f"worker {address} has psmds-dist {found}, but this process {__version__}: install the same "
+                    f"worker {address} has psmds-dist {found}, but this process {here}: install the same "
                     "version on both sides."
                 )
 

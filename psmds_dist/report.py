@@ -39,7 +39,7 @@ class TimeLeft:
                 self._needed = (self._needed + self._since) / 2
             self._radius, self._since = event.radius, 0
         halvings = max(1.0, math.ceil(math.log2(max(event.radius / event.end_radius, 1.0))))
-        dwindling = (1 - DWINDLE**halvings) / (1 - DWINDLE)
+        dwindling: float = (1 - DWINDLE**halvings) / (1 - DWINDLE)
         needed = max(self._needed, (self._needed + self._since) / 2)
         epochs = halvings + max(0.0, needed - 1) * dwindling
         return epochs * event.seconds / event.epoch

@@ -160,13 +160,11 @@ def embed(
     plan = plan_run(source, config, executor, memory_limit)
     if on_plan is not None:
         on_plan(plan)
-    given = None if isinstance(init, str) else _usable_start(init, source.n, config.n_components)
+    if not isinstance(init, str):
+        init = _usable_start(init, source.n, config.n_components)
     try:
         check = checked(source, executor, ids)
-        if given is not None:
-            name, start = "given", given
-        else:
-            name, start, config = _begin(str(init), source, config, executor)
+        name, start, config = _begin(init, source, config, executor)
         warm_up(source, config.n_components, executor, config.tried_axes)
         solution = solve(
             source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
@@ -177,9 +175,11 @@ def embed(
 
 
 def _begin(
-    init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor
+    init: str | Floats, source: RowSource, config: SolverConfig, executor: AnyExecutor
 ) -> tuple[str, Floats | None, SolverConfig]:
-    """Start of a solve by name, with the starting radius that suits it."""
+    """Name and coordinates of a solve's start, with the starting radius that suits it."""
+    if not isinstance(init, str):
+        return "given", init, config
     name, start = choose_start(init, source, config, executor)
     if start is None:
         return name, None, config

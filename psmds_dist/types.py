@@ -15,7 +15,9 @@ from psmds_dist.errors import InputError as InputError
 from psmds_dist.errors import PsmdsError as PsmdsError
 from psmds_dist.errors import WorkerError as WorkerError
 
-Rows = NDArray[np.float32] | NDArray[np.float64]
+Rows = NDArray[Any]
+"""Numbers of a matrix or panel, float32 or float64."""
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 R = TypeVar("R")

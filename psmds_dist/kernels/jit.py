@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
 
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 """Flags that let sums and roots vectorise; without ``nnan`` and ``ninf``, which would erase tests for NaN."""
@@ -20,17 +20,17 @@ PAIRS_A_THREAD = 250_000
 _PARALLEL_REGION = threading.Lock()
 
 
-def tile(function: F) -> F:
+def tile(function: Function) -> Function:
     """Compile an inner loop; it is inlined into the kernels of its module."""
-    compiled: F = numba.njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
+    compiled: Function = numba.njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
     return compiled
 
 
-def kernel(function: F) -> F:
+def kernel(function: Function) -> Function:
     """Compile a parallel loop over rows, with the binary kept on disk where that is possible."""
     options = {"parallel": True, "nogil": True, "fastmath": FAST_MATH, "error_model": "numpy"}
     try:
-        compiled: F = numba.njit(cache=True, **options)(function)
+        compiled: Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no writable place for the cache: compile anew in each process
         compiled = numba.njit(**options)(function)
     return compiled

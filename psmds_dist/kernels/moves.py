@@ -11,6 +11,8 @@ cut out of its tile, so whatever stands on the diagonal plays no part.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import prange
 
@@ -25,7 +27,7 @@ WIDE_TILE = 1024
 
 
 @tile
-def tile_2d(t, x, y, x_i, y_i, r):  # type: ignore[no-untyped-def]
+def tile_2d(t: Rows, x: Rows, y: Rows, x_i: Any, y_i: Any, r: Any) -> Any:
     two_r = r + r
     r_squared = r * r
     error = east = west = north = south = r - r
@@ -49,7 +51,7 @@ def tile_2d(t, x, y, x_i, y_i, r):  # type: ignore[no-untyped-def]
 
 
 @tile
-def tile_3d(t, x, y, z, x_i, y_i, z_i, r):  # type: ignore[no-untyped-def]
+def tile_3d(t: Rows, x: Rows, y: Rows, z: Rows, x_i: Any, y_i: Any, z_i: Any, r: Any) -> Any:
     two_r = r + r
     r_squared = r * r
     error = east = west = north = south = up = down = r - r
@@ -76,7 +78,7 @@ def tile_3d(t, x, y, z, x_i, y_i, z_i, r):  # type: ignore[no-untyped-def]
 
 
 @tile
-def square_distances(x, i, a, b, squares):  # type: ignore[no-untyped-def]
+def square_distances(x: Rows, i: int, a: int, b: int, squares: Rows) -> None:
     squares[:] = 0
     for axis in range(x.shape[0]):
         centre = x[axis, i]
@@ -87,7 +89,7 @@ def square_distances(x, i, a, b, squares):  # type: ignore[no-untyped-def]
 
 
 @tile
-def error_and_distances(t, squares, distances, r):  # type: ignore[no-untyped-def]
+def error_and_distances(t: Rows, squares: Rows, distances: Rows, r: Any) -> Any:
     error = r - r
     r_squared = r * r
     for j in range(t.size):
@@ -100,7 +102,7 @@ def error_and_distances(t, squares, distances, r):  # type: ignore[no-untyped-de
 
 
 @tile
-def axis_gain(t, line, centre, moved, distances, r):  # type: ignore[no-untyped-def]
+def axis_gain(t: Rows, line: Rows, centre: Any, moved: Rows, distances: Rows, r: Any) -> Any:
     two_r = r + r
     plus = minus = r - r
     for j in range(t.size):
@@ -111,7 +113,7 @@ def axis_gain(t, line, centre, moved, distances, r):  # type: ignore[no-untyped-
 
 
 @tile
-def _segment(lo, hi, i, part):  # type: ignore[no-untyped-def]
+def _segment(lo: int, hi: int, i: int, part: int) -> Any:
     """Columns of a tile left (part 0) or right (part 1) of the self pair; one of them is empty in most tiles."""
     if part == 0:
         return lo, min(hi, i)
@@ -119,7 +121,7 @@ def _segment(lo, hi, i, part):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def propose_2d(rows, slots, points, x, sums, r, errors, gains):  # type: ignore[no-untyped-def]
+def propose_2d(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: Any, errors: Floats, gains: Floats) -> None:
     """Errors and the four gains of each point, two dimensions."""
     n = x.shape[1]
     for k in prange(slots.size):
@@ -148,7 +150,7 @@ def propose_2d(rows, slots, points, x, sums, r, errors, gains):  # type: ignore[
 
 
 @kernel
-def propose_3d(rows, slots, points, x, sums, r, errors, gains):  # type: ignore[no-untyped-def]
+def propose_3d(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: Any, errors: Floats, gains: Floats) -> None:
     """Errors and the six gains of each point, three dimensions."""
     n = x.shape[1]
     for k in prange(slots.size):
@@ -184,7 +186,7 @@ def propose_3d(rows, slots, points, x, sums, r, errors, gains):  # type: ignore[
 
 
 @kernel
-def propose_any(rows, slots, points, x, sums, r, axes, errors, gains):  # type: ignore[no-untyped-def]
+def propose_any(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: Any, axes: Ints, errors: Floats, gains: Floats) -> None:
     """Errors and the gains along ``axes`` of each point, any number of dimensions."""
     n = x.shape[1]
     for k in prange(slots.size):
@@ -219,7 +221,7 @@ def propose_any(rows, slots, points, x, sums, r, axes, errors, gains):  # type: 
 
 
 @tile
-def _tile_sums(t, squares):  # type: ignore[no-untyped-def]
+def _tile_sums(t: Rows, squares: Rows) -> Any:
     error = embedded = given = 0.0
     for j in range(t.size):
         target = np.float64(t[j])
@@ -231,7 +233,7 @@ def _tile_sums(t, squares):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _row_sums(rows, slots, points, x, out):  # type: ignore[no-untyped-def]
+def _row_sums(rows: Rows, slots: Ints, points: Ints, x: Rows, out: Floats) -> None:
     n = x.shape[1]
     for k in prange(slots.size):
         slot = slots[k]
