@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,10 @@ def fit(source: str, target: str, **options: Any) -> None:
 
     say = _silent if options["quiet"] else click.echo
     require_result_place(target, overwrite=options["overwrite"])
+    if options["plot"]:
+        from psmds_dist.plot import require_picture_place
+
+        require_picture_place(options["plot"])
     names = ("n_components", "n_landmarks", "selection", "refine", "n_init", "dtype", "memory_limit")
     with running(**where_to_run_of(options)) as executor:
         mds = LandmarkMDS(
@@ -107,10 +112,8 @@ def _own(path: str | None) -> list[int] | None:
 def _figures(mds: LandmarkMDS) -> str:
     from psmds_dist.report import table
 
-    low, high = mds.stress_interval_
-    kind = "over all pairs" if mds.stress_is_exact_ else f"on held-out pairs, 95 % interval {low:.6f} to {high:.6f}"
     lines = [
-        f"normalised stress  {mds.normalized_stress_:.6f}   {kind}",
+        f"normalised stress  {_stress(mds)}",
         f"landmarks alone    {mds.landmark_stress_:.6f}   disparity of the other starts: "
         + (", ".join(f"{value:.2g}" for value in mds.agreement_) or "no others"),
     ]
@@ -118,6 +121,15 @@ def _figures(mds: LandmarkMDS) -> str:
         rows = [[f"{c['n_landmarks']:,}", f"{c['normalized_stress']:.6f}", f"{c['low']:.6f}", f"{c['high']:.6f}"] for c in mds.curve_]
         lines += ["", "Are these landmarks enough?", table(["landmarks", "held-out stress", "from", "to"], rows)]
     return "\n".join(lines)
+
+
+def _stress(mds: LandmarkMDS) -> str:
+    low, high = mds.stress_interval_
+    if mds.stress_is_exact_:
+        return f"{mds.normalized_stress_:.6f}   over all pairs"
+    if math.isnan(mds.normalized_stress_):
+        return "not measured: no pairs were held out"
+    return f"{mds.normalized_stress_:.6f}   on held-out pairs, 95 % interval {low:.6f} to {high:.6f}"
 
 
 def _picture(mds: LandmarkMDS, path: str) -> None:

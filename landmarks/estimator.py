@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -281,6 +282,16 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         self.ids_ = ids
         self.result_ = result
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection out: it is of this process."""
+        return {**super().__getstate__(), "client": None}
+
+    def __sklearn_clone__(self) -> LandmarkMDS:
+        """Clone as scikit-learn does, but share the connection, which cannot be copied."""
+        twin: LandmarkMDS = BaseEstimator.__sklearn_clone__(copy.copy(self))
+        twin.client = self.client
+        return twin
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

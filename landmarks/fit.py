@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from landmarks.evidence import COLUMNS, ROWS, HeldOut, StressEstimate, agreement, estimate
-from landmarks.place import Frame, Place, Placement, place, require_known
+from landmarks.place import Frame, Place, Placement, place, point_name, require_known, seat
 from landmarks.refine import polish_config, refine_panel
 from landmarks.selection import choose
 from landmarks.tables import Panel, picked
@@ -38,7 +38,11 @@ REFINEMENTS = ("none", "panel", "full")
 EXACT = 1e-3
 """Normalised stress of the landmarks below which the data may be exact, so that their map is worth more digits."""
 
+THIN = 0.1
+"""Spread of such landmarks along an axis, as a share of the scale, below which they may not need it."""
+
 Tell = Callable[[str], object]
+Judge = Callable[[Floats], float]
 
 
 class Data(Protocol):
@@ -228,15 +232,19 @@ def fit(
     """
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     budget = row_budget(limit, data.n, config.n_components)
-    landmarks = choose_landmarks(data, config)
     if budget <= 0:
         raise BudgetError(f"memory_limit leaves nothing beside the coordinates of {data.n:,} points; raise it.")
+    landmarks = choose_landmarks(data, config)
+    judge = _judge(data, landmarks, config) if config.refine == "panel" else None
+    if config.refine == "full":
+        matrix = _whole(data)
+        RowMemory.plan(layout_of(matrix), matrix.dtype.itemsize, matrix.band, budget)
     clock = Clock(tell)
     try:
         with data.panel(landmarks, executor, limit) as panel:
             RowMemory.plan(layout_of(panel), panel.dtype.itemsize, panel.band, budget)
             clock.end("panel")
-            return _fit_panel(data, panel, landmarks, config, executor, budget, ids, clock)
+            return _fit_panel(data, panel, landmarks, config, executor, budget, judge, ids, clock)
     finally:
         executor.close()
 
@@ -279,23 +287,24 @@ def _fit_panel(
     config: LandmarkConfig,
     executor: AnyExecutor,
     budget: int,
+    judge: Judge | None,
     ids: Sequence[str] | None,
     clock: Clock,
 ) -> LandmarkFit:
     executor.prepare(partial(warm_up_landmarks, config.n_components, panel.dtype.name))
     among = among_landmarks(panel, landmarks, ids)
-    starts = embed_landmarks(among, config)
+    near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
+    starts = embed_landmarks(among, config, near)
     clock.end("landmarks")
     frame = Frame.of(starts[0].embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None)
     held = Held(panel, budget)
     found: Placement = gather(executor, Place(held, frame), held.layout, range(held.layout.count))
     require_known(found[3], config.n_components, ids)
-    _require_span(frame, found)
-    found[0][landmarks] = frame.y.T
+    _require_span(frame, found[0], ids)
+    seat(found, landmarks, frame, among.values)
     clock.end("placement")
     passes = 0
-    if config.refine == "panel":
-        judge = _judge(data, landmarks, config)
+    if judge is not None:
         frame, found, passes = refine_panel(executor, held, frame, among.values, landmarks, found, judge)
         clock.end("refinement")
     solution = None
@@ -374,6 +383,7 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
     """
     values = picked(panel, landmarks)
     values = (values + values.T) / 2
+    np.fill_diagonal(values, 0)
     missing = np.argwhere(np.isnan(values))
     if missing.size:
         i, j = (int(landmarks[k]) for k in missing[0])
@@ -381,43 +391,71 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
         raise InputError(
             f"the dissimilarity between landmarks {i} and {j}{names} is missing: landmarks must be known to each other."
         )
-    np.fill_diagonal(values, 0)
     if not values.any():
         raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
     return Among(np.ascontiguousarray(values))
 
 
-def embed_landmarks(among: Among, config: LandmarkConfig, n_init: int | None = None) -> list[Solution]:
+def embed_landmarks(
+    among: Among, config: LandmarkConfig, executor: InProcessExecutor, n_init: int | None = None
+) -> list[Solution]:
     """Embed landmarks from several starts, the best first; one that fits nearly exactly is taken to more digits."""
     size = len(among.values)
     if size <= config.n_components:
         raise InputError(f"{size} landmarks are too few for {config.n_components} dimensions.")
     source = ArrayRows(among.values, dtype=among.values.dtype.name)
-    run = partial(solve, source, executor=InProcessExecutor(), scale=among.scale, budget=4 * among.values.nbytes)
+    run = partial(solve, source, executor=executor, scale=among.scale, budget=4 * among.values.nbytes)
     seeds = [config.seed + k for k in range(n_init or config.n_init)]
     starts = [run(SolverConfig(n_components=config.n_components, seed=seed)) for seed in seeds]
     starts.sort(key=lambda start: start.stress.mse)
     if starts[0].stress.normalized_stress < EXACT:
-        exact = SolverConfig(
-            n_components=config.n_components,
-            seed=config.seed,
-            radius=max(starts[0].radius, 1e-6 * among.scale),
-            radius_tol=1e-9 * among.scale,
-        )
-        starts[0] = run(exact, start=starts[0].raw_embedding)
+        starts[0] = _exactly(run, starts[0], among, config)
     return starts
 
 
-def _require_span(frame: Frame, found: Placement) -> None:
+def _exactly(run: Callable[..., Solution], found: Solution, among: Among, config: LandmarkConfig) -> Solution:
+    """Take a map that fits nearly exactly to more digits, and to no more axes than it needs.
+
+    Landmarks on a line are seldom embedded quite straight, for being off it hardly changes their distances; yet the
+    little they are off would tell other points on which side to go. So a thin axis goes if they fit without it.
+    """
+    exact = SolverConfig(
+        n_components=config.n_components,
+        seed=config.seed,
+        radius=max(found.radius, 1e-6 * among.scale),
+        radius_tol=1e-9 * among.scale,
+    )
+    found = run(exact, start=found.raw_embedding)
+    rounding = (float(np.finfo(among.values.dtype).eps) * among.scale) ** 2
+    for axes in range(config.n_components - 1, 0, -1):
+        thickness = float(found.embedding[:, axes].std())
+        if thickness > THIN * among.scale:
+            break
+        first = max(thickness, 1e-6 * among.scale)
+        fewer = run(replace(exact, n_components=axes, radius=first), start=found.embedding[:, :axes])
+        if fewer.stress.mse > max(rounding, found.stress.mse):
+            break
+        flat = np.pad(fewer.embedding, ((0, 0), (0, config.n_components - axes)))
+        found = replace(fewer, embedding=flat, raw_embedding=flat)
+    return found
+
+
+def _require_span(frame: Frame, x: Floats, ids: Sequence[str] | None) -> None:
     """Refuse landmarks on a line (or plane) when points are off it: they cannot tell one side from the other."""
-    if frame.rank == frame.y.shape[0]:
-        return
-    if _residual_rms(found) > EXACT * frame.scale:
+    off = np.abs(x[:, frame.rank :]).max(axis=1, initial=0)  # landmarks lie on their principal axes
+    if off.max() > EXACT * frame.scale:
+        point = int(off.argmax())
         raise InputError(
             f"the landmarks span only {frame.rank} of {frame.y.shape[0]} dimensions, but other points lie off that "
-            "span, on either side for all they tell: choose more or other landmarks (selection='maxmin'), or fewer "
-            "n_components."
+            f"span, on either side for all they tell, {point_name(point, ids)} the farthest: choose more or other "
+            "landmarks (selection='maxmin'), or fewer n_components."
         )
+
+
+def _whole(data: Data) -> RowSource:
+    if data.matrix is None:
+        raise InputError("refine='full' needs the whole matrix of dissimilarities: use refine='panel' or 'none'.")
+    return data.matrix
 
 
 def _polish(
@@ -430,15 +468,14 @@ def _polish(
     ids: Sequence[str] | None,
 ) -> Solution:
     """Solve on the whole matrix from the placed points, with a small radius."""
-    if data.matrix is None:
-        raise InputError("refine='full' needs the whole matrix of dissimilarities: use refine='panel' or 'none'.")
-    check = checked(data.matrix, executor, None if ids is None else list(ids))
-    warm_up(data.matrix, config.n_components, executor)
+    matrix = _whole(data)
+    check = checked(matrix, executor, None if ids is None else list(ids))
+    warm_up(matrix, config.n_components, executor)
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
-    return solve(data.matrix, settings, executor, scale=check.rms, budget=budget, start=found[0])
+    return solve(matrix, settings, executor, scale=check.rms, budget=budget, start=found[0])
 
 
-def _judge(data: Data, landmarks: Ints, config: LandmarkConfig) -> Callable[[Floats], float]:
+def _judge(data: Data, landmarks: Ints, config: LandmarkConfig) -> Judge:
     """Stress on pairs outside the panel, other ones than those of the evidence."""
     pairs = _hold_out(data, landmarks, config, JUDGE)
     if pairs is None:
@@ -476,6 +513,6 @@ def _with_fewer(
     rows: Rows, points: Ints, among: Among, held_out: HeldOut, config: LandmarkConfig, count: int
 ) -> StressEstimate:
     part = among.first(count)
-    frame = Frame.of(embed_landmarks(part, config, n_init=1)[0].embedding, part.scale)
+    frame = Frame.of(embed_landmarks(part, config, InProcessExecutor(), n_init=1)[0].embedding, part.scale)
     x = place(np.ascontiguousarray(rows[:, :count]), np.arange(points.size), frame)[0]
     return estimate(held_out, x[np.searchsorted(points, held_out.rows)], x[np.searchsorted(points, held_out.columns)])

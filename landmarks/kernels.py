@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from psmds_dist.kernels.jit import kernel, tile
+from psmds_dist.kernels.jit import kernel, threads_for, tile
 from psmds_dist.kernels.moves import axis_gain, error_and_distances, square_distances, tile_2d
 from psmds_dist.types import Floats, Ints, Rows
 
 TILE = 1024
+
+PROBES = 16
+"""Probes that a point takes, about."""
 
 
 @tile
@@ -31,51 +34,50 @@ def _count_known(row: Rows) -> Any:
 def _sum_squares(row: Rows) -> Any:
     total = 0.0
     for s in range(row.size):
-        target = float(row[s])
+        target = np.float64(row[s])
         total += target * target if row[s] == row[s] else 0.0
     return total
 
 
 @tile
-def _normal_equations(row: Rows, y: Rows, matrix: Floats, right: Floats) -> None:
-    """Least squares of ``|x|^2 - 2 x.y_s = t_s^2 - |y_s|^2`` in ``x`` and ``|x|^2``, over the known landmarks."""
+def _normal_equations(row: Rows, y: Rows, centre: Floats, matrix: Floats, right: Floats) -> None:
+    """Least squares of ``-2 z.w_s = t_s^2 - |w_s|^2`` over the known landmarks ``w_s``, seen from their centre.
+
+    From there ``|z|^2`` drops out, and with it any dependence on the unit of the data.
+    """
     dims = y.shape[0]
-    matrix[:] = 0.0
-    right[:] = 0.0
-    left = np.ones(dims + 1)
+    count = 0
+    centre[:] = 0.0
     for s in range(row.size):
         if row[s] == row[s]:
-            target = float(row[s]) * float(row[s])
+            count += 1
             for a in range(dims):
-                left[a] = -2.0 * float(y[a, s])
-                target -= float(y[a, s]) * float(y[a, s])
-            for a in range(dims + 1):
-                right[a] += left[a] * target
-                for b in range(dims + 1):
+                centre[a] += np.float64(y[a, s])
+    centre /= max(1, count)
+    matrix[:] = 0.0
+    right[:] = 0.0
+    left = np.empty(dims)
+    for s in range(row.size):
+        if row[s] == row[s]:
+            target = np.float64(row[s]) * np.float64(row[s])
+            for a in range(dims):
+                left[a] = np.float64(y[a, s]) - centre[a]
+                target -= left[a] * left[a]
+            for a in range(dims):
+                right[a] -= 0.5 * left[a] * target
+                for b in range(dims):
                     matrix[a, b] += left[a] * left[b]
 
 
 @tile
 def _eliminate(matrix: Floats, right: Floats) -> None:
-    """Solve in place by elimination with pivoting; what the equations leave open becomes zero."""
+    """Solve in place; what the equations, whose matrix is positive semidefinite, leave open becomes zero."""
     size = right.size
     largest = 0.0
     for a in range(size):
-        largest = max(largest, abs(matrix[a, a]))
+        largest = max(largest, matrix[a, a])
     for a in range(size):
-        pivot = a
-        for b in range(a + 1, size):
-            if abs(matrix[b, a]) > abs(matrix[pivot, a]):
-                pivot = b
-        if pivot != a:
-            for c in range(size):
-                held = matrix[a, c]
-                matrix[a, c] = matrix[pivot, c]
-                matrix[pivot, c] = held
-            held = right[a]
-            right[a] = right[pivot]
-            right[pivot] = held
-        if abs(matrix[a, a]) > 1e-13 * largest:
+        if matrix[a, a] > 1e-13 * largest:
             for b in range(a + 1, size):
                 factor = matrix[b, a] / matrix[a, a]
                 right[b] -= factor * right[a]
@@ -84,7 +86,7 @@ def _eliminate(matrix: Floats, right: Floats) -> None:
     for a in range(size - 1, -1, -1):
         for c in range(a + 1, size):
             right[a] -= matrix[a, c] * right[c]
-        right[a] = right[a] / matrix[a, a] if abs(matrix[a, a]) > 1e-13 * largest else 0.0
+        right[a] = right[a] / matrix[a, a] if matrix[a, a] > 1e-13 * largest else 0.0
 
 
 @kernel
@@ -99,16 +101,17 @@ def _locate(rows: Rows, slots: Ints, y: Rows, pull: Floats, offset: Floats, know
                 line = pull[a]
                 total = 0.0
                 for s in range(size):
-                    target = float(row[s])
+                    target = np.float64(row[s])
                     total += line[s] * (target * target - offset[s])
                 x[k, a] = -0.5 * total
         else:
-            matrix = np.empty((dims + 1, dims + 1))
-            right = np.empty(dims + 1)
-            _normal_equations(row, y, matrix, right)
+            matrix = np.empty((dims, dims))
+            right = np.empty(dims)
+            centre = np.empty(dims)
+            _normal_equations(row, y, centre, matrix, right)
             _eliminate(matrix, right)
             for a in range(dims):
-                x[k, a] = right[a]
+                x[k, a] = centre[a] + right[a]
 
 
 @tile
@@ -156,10 +159,10 @@ def _probe(t: Rows, y: Rows, r: Any, squares: Rows, distances: Rows, gains: Floa
 @tile
 def _close(gains: Floats, y: Rows, size: int, sums: Floats, r: Any) -> Any:
     """Add the part of the gains that needs no roots, and return the best move."""
-    step = float(r)
+    step = np.float64(r)
     best = 0
     for a in range(y.shape[0]):
-        u = 2 * step * (size * float(y[a, size]) - sums[a])
+        u = 2 * step * (size * np.float64(y[a, size]) - sums[a])
         gains[2 * a] = size * step * step + u - 2 * gains[2 * a]
         gains[2 * a + 1] = size * step * step - u - 2 * gains[2 * a + 1]
         if gains[2 * a] < gains[best]:
@@ -182,7 +185,7 @@ def _search(rows: Rows, slots: Ints, y: Rows, radii: Floats, floor: float, share
             total = 0.0
             for s in range(count):
                 frame[a, s] = places[a, s]
-                total += float(places[a, s])
+                total += np.float64(places[a, s])
             sums[a] = total
             frame[a, count] = x[k, a]
         squares = np.empty(TILE, y.dtype)
@@ -196,7 +199,7 @@ def _search(rows: Rows, slots: Ints, y: Rows, radii: Floats, floor: float, share
             if radius < 0.0:
                 radius = spread
                 continue
-            if radius <= max(floor, share * spread):
+            if radius <= max(floor, share * spread) or step == most - 1:
                 break
             best = _close(gains, frame, count, sums, r)
             if gains[best] < 0.0:
@@ -275,7 +278,8 @@ def locate(rows: Rows, slots: Ints, y: Floats, pull: Floats, offset: Floats) -> 
     x = np.empty((slots.size, y.shape[0]))
     known = np.empty(slots.size, np.int64)
     squares = np.empty(slots.size)
-    _locate(rows, slots, y, pull, offset, known, squares, x)
+    with threads_for(slots.size * pull.shape[1]):
+        _locate(rows, slots, y, pull, offset, known, squares, x)
     return x, known, squares
 
 
@@ -311,7 +315,8 @@ def search(
     """
     after = x.copy()
     errors = np.zeros(slots.size)
-    _search(rows, slots, y, radii, floor, share, most, after, errors)
+    with threads_for(PROBES * slots.size * y.shape[1]):
+        _search(rows, slots, y, radii, floor, share, most, after, errors)
     return after, errors
 
 
@@ -336,5 +341,6 @@ def pull_landmarks(rows: Rows, slots: Ints, x: Rows, y: Rows, radius: float) -> 
         ``t (d' - d)`` for the move up and the move down.
     """
     sums = np.zeros((2 + 3 * y.shape[0], y.shape[1]))
-    _pull_landmarks(rows, slots, x, y, y.dtype.type(radius), sums)
+    with threads_for(slots.size * y.shape[1]):
+        _pull_landmarks(rows, slots, x, y, y.dtype.type(radius), sums)
     return sums

@@ -35,7 +35,7 @@ class Model:
     embedding : (n, L) ndarray
         Coordinates of all points fitted.
     residual : (n,) ndarray
-        Normalised stress of each against the landmarks.
+        Normalised stress of each against the landmarks, or against all after a full refinement.
     metric : str
         How dissimilarities of new points come about: ``"precomputed"``, or a metric.
     metric_params : mapping
@@ -68,7 +68,7 @@ class Model:
             frame=result.frame,
             landmarks=result.landmarks,
             embedding=result.embedding,
-            residual=result.residual,
+            residual=result.stress.point_stress,
             metric=data.metric,
             metric_params=data.metric_params,
             features=data.features(result.landmarks),
@@ -93,7 +93,7 @@ class Model:
 
     def _rows(self, X: Any) -> Rows:
         given = np.asarray(X)
-        if given.dtype.kind not in "fiu" or given.ndim != 2:
+        if given.dtype.kind not in ("fiu" if self.features is None else "fiub") or given.ndim != 2:
             raise InputError(f"X must be a two-dimensional array of numbers, not {given.dtype} of shape {given.shape}.")
         if self.features is not None:
             return self._measured(given)

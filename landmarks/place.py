@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from landmarks import kernels
 from psmds_dist.block import Held
-from psmds_dist.config import FLOAT32_RADIUS
+from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE
+from psmds_dist.kernels import moves
 from psmds_dist.quality import turned
 from psmds_dist.rows import Batch
 from psmds_dist.types import Floats, InputError, Ints, Rows
@@ -61,6 +64,12 @@ class Frame:
         inverse = np.einsum("ak,k,bk->ab", vectors[:, kept], 1 / values[kept], vectors[:, kept])
         offset = np.einsum("as,as->s", y, y) if mean_squares is None else mean_squares
         return cls(y, -origin, np.eye(y.shape[0]), np.einsum("ab,bs->as", inverse, y), offset, scale, int(kept.sum()))
+
+    def arithmetic(self, dtype: np.dtype[Any], radius: float = math.inf) -> np.dtype[Any]:
+        """Type of the arithmetic: float64 where float32 holds neither the squares of the data nor a move's gain."""
+        low, high = FLOAT32_SCALE
+        fits = low < self.scale < high and radius >= FLOAT32_RADIUS * self.scale
+        return dtype if fits else np.dtype(np.float64)
 
     @property
     def coordinates(self) -> Floats:
@@ -118,7 +127,7 @@ def place(
 def _search(rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radius: float) -> tuple[Floats, Floats]:
     """Search in float32 down to the radius that it can tell apart, and in float64 where a point goes on below."""
     radii = np.full(slots.size, float(radius))
-    if rows.dtype != np.float32:
+    if frame.arithmetic(rows.dtype) == np.float64:
         return kernels.search(rows, slots, frame.y, x, radii, FLOOR * frame.scale, SHARE, MOST_PROBES)
     coarse = FLOAT32_RADIUS * frame.scale
     x, errors = kernels.search(rows, slots, frame.y.astype(np.float32), x, radii, coarse, SHARE, MOST_PROBES)
@@ -128,6 +137,23 @@ def _search(rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radiu
             rows, slots[finer], frame.y, x[finer], np.full(finer.size, coarse), FLOOR * frame.scale, SHARE, MOST_PROBES
         )
     return x, errors
+
+
+def seat(placement: Placement, landmarks: Ints, frame: Frame, among: Rows) -> None:
+    """Put landmarks where they stand, with their errors there, given dissimilarities among them."""
+    placement[0][landmarks] = frame.y.T
+    placement[1][landmarks] = mutual_errors(among, frame.y.T)
+
+
+def mutual_errors(among: Rows, coordinates: Floats) -> Floats:
+    """Squared residuals of each landmark to the others at ``(S, L)`` coordinates."""
+    everyone = np.arange(len(among))
+    return moves.row_sums(among, everyone, everyone, np.ascontiguousarray(coordinates.T))[:, 0]
+
+
+def point_name(point: int, ids: Sequence[str] | None) -> str:
+    """A point as messages call it."""
+    return f"point {point}" + (f" (id {ids[point]!r})" if ids else "")
 
 
 def require_known(known: Ints, n_components: int, ids: Sequence[str] | None) -> None:
@@ -141,9 +167,8 @@ def require_known(known: Ints, n_components: int, ids: Sequence[str] | None) -> 
     short = np.flatnonzero(known <= n_components)
     if short.size:
         first = int(short[0])
-        name = f"point {first}" + (f" (id {ids[first]!r})" if ids else "")
         raise InputError(
-            f"{name} has known dissimilarities to {int(known[first])} landmarks, but {n_components + 1} are needed to "
+            f"{point_name(first, ids)} has known dissimilarities to {int(known[first])} landmarks, but {n_components + 1} are needed to "
             f"place it in {n_components} dimensions ({short.size} points are short of them): fill them in or leave "
             "these points out."
         )

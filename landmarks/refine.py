@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from landmarks import kernels
-from landmarks.place import Frame, Place, Placement, place
-from psmds_dist.block import Held
+from landmarks.place import Frame, Place, Placement, place, seat
+from psmds_dist.block import Held, gather
 from psmds_dist.config import SolverConfig
 from psmds_dist.kernels import moves
 from psmds_dist.partition import Layout
@@ -76,7 +77,7 @@ class Pull:
 
     def _sums(self, batch: Batch, x: Floats) -> list[tuple[int, Floats]]:
         """Sums of each block apart: they are added in the order of blocks, however blocks come."""
-        dtype = batch.rows.dtype
+        dtype = self.place.frame.arithmetic(batch.rows.dtype, self.radius)
         y = self.place.frame.y.astype(dtype)
         layout = self.place.panel.layout
         number = batch.points // layout.rows
@@ -144,6 +145,7 @@ def refine_panel(
     so the error on the panel can fall while the map gets worse, for points and landmarks may fit each other's noise
     (as in unfolding, where points end on a circle around a heap of landmarks). So a judge measures each pass on
     pairs that the panel does not hold, and the best is kept: refinement never ends with a worse map than it began.
+    At last everybody is placed anew, as new points will be, against the landmarks where they came to rest.
 
     Returns
     -------
@@ -156,7 +158,7 @@ def refine_panel(
     residual = _residual(placement)
     radius = polish_radius(residual, frame.scale)
     end = END * radius
-    best = (judge(placement[0]), frame, placement)
+    best = began = (judge(placement[0]), frame, placement)
     before = np.inf
     passes = since = 0
     while radius > end and passes < MOST_PASSES and since < PATIENCE:
@@ -171,20 +173,20 @@ def refine_panel(
             radius /= 2
         before, placement = error, found.placement
         frame = moved(frame, found.gains + weight * gains, work.radius)
-    return *_settled(best[1], best[2]), passes
-
-
-def _settled(frame: Frame, placement: Placement) -> tuple[Frame, Placement]:
-    """A new frame for landmarks that have moved, with everybody shifted to where it has its centre."""
-    x, errors, squares, known = placement
-    return Frame.of(frame.y.T, frame.scale), (x - frame.y.mean(axis=1), errors, squares, known)
+    if best is not began:
+        settled = Frame.of(best[1].y.T, frame.scale)
+        again: Placement = gather(executor, Place(panel, settled), panel.layout, range(panel.layout.count))
+        seat(again, landmarks, settled, among)
+        passes, best = passes + 1, min(began, (judge(again[0]), settled, again), key=itemgetter(0))
+    return best[1], best[2], passes
 
 
 def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:
     """Error of the landmarks among themselves, and the gains of their moves."""
     everyone = np.arange(len(among))
     axes = np.arange(frame.y.shape[0])
-    errors, gains = moves.propose(among, everyone, everyone, frame.y.astype(among.dtype), radius, axes)
+    y = frame.y.astype(frame.arithmetic(among.dtype, radius))
+    errors, gains = moves.propose(among, everyone, everyone, y, radius, axes)
     return float(errors.sum()), gains
 
 

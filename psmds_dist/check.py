@@ -14,6 +14,7 @@ from typing import cast
 
 import numpy as np
 
+from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import Layout
 from psmds_dist.scan import (
     Fault,
@@ -86,6 +87,7 @@ def check_source(
     require_size(source.n)
     layout = Layout(source.n)
     scan = Scan(source.n, source.dtype)
+    executor.prepare(partial(warm_up_scan, source.dtype.name))
     work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n))
     for _, group in executor.run(work, range(layout.count), group=group_size(source, executor)):
         scan.add(group)

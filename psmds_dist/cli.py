@@ -234,7 +234,10 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
     "--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch."
 )
 @click.option(
-    "--init", default="auto", show_default=True, help="Begin at 'random', at 'landmarks', or as suits the size."
+    "--init",
+    default="auto",
+    show_default=True,
+    help="Begin at 'random', at 'landmarks', or as suits the size.",
 )
 @click.option(
     "--dtype", type=click.Choice(["float32", "float64"]), help="Type of the rows [default: the store's]."
@@ -278,7 +281,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     write_result(target, result, matrix=source.path, overwrite=options["overwrite"])
     solution = result.solution
     say(
-        f"{len(solution.history)} epochs in {solution.seconds:.2f} s, stopped by {solution.stop_reason}; "
+        f"{len(solution.history)} epochs in {result.seconds:.2f} s, stopped by {solution.stop_reason}; "
         f"map in {target}"
     )
     say(stress_lines(solution.stress))

@@ -169,14 +169,14 @@ class DaskExecutor:
             for address, own in self._share_out(blocks)
             for part in groups(own, group)
         }
-        waiting = as_completed(issued, raise_errors=False)
+        waiting = as_completed(issued, loop=self._client.loop, raise_errors=False)
         try:
             for future in waiting:
                 part, attempt = issued.pop(future)
                 try:
                     result = future.result()
                 except Exception as error:
-                    future.release()  # the client would keep it, and with the error's traceback this whole run
+                    future.release()  # the client would keep it, and with its traceback the whole run
                     if not _is_loss(error) or attempt == ATTEMPTS:
                         _raise_explained(error)
                     again = self._submit(self._send(work), part)
@@ -363,7 +363,9 @@ def connect(address: str | None = None, scheduler_file: str | None = None) -> Cl
         if scheduler_file is not None:
             with open(scheduler_file, encoding="utf-8") as file:
                 address = json.load(file)["address"]
-        return Client(address)  # waits as long as Dask's setting distributed.comm.timeouts.connect says
+        # waits as long as Dask's setting distributed.comm.timeouts.connect says; as the default client it
+        # would change Dask's settings, and leave them changed when nobody answers
+        return Client(address, set_as_default=False)
     except (OSError, TimeoutError, ValueError, KeyError) as error:
         place = scheduler_file or address
         raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {error}.") from None
@@ -407,7 +409,7 @@ def local_client(workers: int, threads: int) -> Iterator[Client]:
         cluster: LocalCluster = LocalCluster(
             n_workers=workers, threads_per_worker=threads, dashboard_address="127.0.0.1:0", host="127.0.0.1"
         )
-    with cluster, Client(cluster) as client:
+    with cluster, Client(cluster, set_as_default=False) as client:
         _at_start(client, "psmds-interrupts", partial(signal.signal, signal.SIGINT, signal.SIG_IGN))
         yield client
 

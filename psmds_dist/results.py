@@ -84,7 +84,7 @@ def write_result(
         "radius": solution.radius,
         "seed": solution.seed,
         "start": result.start,
-        "seconds": solution.seconds,
+        "seconds": result.seconds,
         "mse": stress.mse,
         "raw_stress": stress.raw_stress,
         "stress1": stress.stress1,
@@ -155,13 +155,17 @@ def write_coordinates(
             np.save(file, embedding)
     elif kind in (".csv", ".tsv"):
         columns = embedding if point_stress is None else np.column_stack((embedding, point_stress))
-        names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (point_stress is not None)
+        names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (
+            point_stress is not None
+        )
         _write_table(Path(path), "," if kind == ".csv" else "\t", names, columns, ids)
     else:
         raise InputError(f"output {str(path)!r} must end in .csv, .tsv or .npy.")
 
 
-def _write_table(path: Path, separator: str, names: list[str], columns: Floats, ids: list[str] | None) -> None:
+def _write_table(
+    path: Path, separator: str, names: list[str], columns: Floats, ids: list[str] | None
+) -> None:
     import csv
 
     with path.open("w", newline="", encoding="utf-8") as file:

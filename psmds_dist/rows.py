@@ -48,7 +48,9 @@ class RowCache:
         self.source = source
         self.layout = layout_of(source)
         self._memory = RowMemory.plan(self.layout, source.dtype.itemsize, source.band, budget)
-        self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
+        self._data: Rows = np.empty(
+            (self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype
+        )
         self._slot: dict[int, int] = {}
         self._buffers: list[Rows] = []
         self._lock = threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,8 +21,8 @@ from psmds_dist.executor import AnyExecutor
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.partition import Layout, RowMemory, format_bytes, parse_bytes, row_budget
 from psmds_dist.quality import Stress
-from psmds_dist.starts import choose_start
 from psmds_dist.solve import Solution, solve
+from psmds_dist.starts import choose_start
 from psmds_dist.types import BudgetError, Floats, InputCheck, InputError, RowSource
 
 PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
@@ -135,6 +136,9 @@ class Embedding:
     start: str
     """Where the solve began: ``"random"``, ``"given"`` or the name of a provided start."""
 
+    seconds: float
+    """Wall time of finding the start, solving and measuring, once kernels are compiled."""
+
     peak_memory: dict[str, int]
     versions: dict[str, str]
 
@@ -164,12 +168,16 @@ def embed(
         init = _usable_start(init, source.n, config.n_components)
     try:
         check = checked(source, executor, ids)
-        name, start, config = _begin(init, source, config, executor)
         warm_up(source, config.n_components, executor, config.tried_axes)
+        began = time.perf_counter()
+        name, start, config = _begin(init, source, config, executor)
         solution = solve(
             source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
         )
-        return Embedding(solution, check, plan, config, ids, name, executor.peak_memory(), versions())
+        seconds = time.perf_counter() - began
+        return Embedding(
+            solution, check, plan, config, ids, name, seconds, executor.peak_memory(), versions()
+        )
     finally:
         executor.close()
 

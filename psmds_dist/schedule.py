@@ -89,7 +89,11 @@ def arithmetic(radius: float, config: SolverConfig, scale: float, dtype: np.dtyp
     Float64 for float64 rows, for radii too small for float32, for data whose squares float32 cannot hold, and for
     the last radius of a monotone solve, whose certificate must not rest on rounding.
     """
-    fits = dtype == np.float32 and radius >= FLOAT32_RADIUS * scale and FLOAT32_SCALE[0] < scale < FLOAT32_SCALE[1]
+    fits = (
+        dtype == np.float32
+        and radius >= FLOAT32_RADIUS * scale
+        and FLOAT32_SCALE[0] < scale < FLOAT32_SCALE[1]
+    )
     return "float32" if fits and not certifying(radius, config, scale) else "float64"
 
 
@@ -161,5 +165,3 @@ def search_radius(first: float, improves: Callable[[float], bool], tries: int = 
         if better and not good:
             return radius
     return radius
-
-

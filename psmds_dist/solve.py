@@ -72,7 +72,13 @@ class _Run:
         n = report.x.shape[1]
         if report.error < self.best[0]:
             self.best = (report.error, self.state.x)
-        row = (self.state.epoch + 1, radius, report.error / n**2, time.perf_counter() - self.began, report.moved / n)
+        row = (
+            self.state.epoch + 1,
+            radius,
+            report.error / n**2,
+            time.perf_counter() - self.began,
+            report.moved / n,
+        )
         self.rows.append(row)
         return EpochEvent(*row, end_radius=end_radius)
 
@@ -114,7 +120,11 @@ def solve(
     """
     task = Field(Held(source, budget), executor)
     began = time.perf_counter()
-    x = schedule.starting_points(source.n, config, scale) if start is None else np.ascontiguousarray(start.T, float)
+    x = (
+        schedule.starting_points(source.n, config, scale)
+        if start is None
+        else np.ascontiguousarray(start.T, float)
+    )
     run = _Run(State(x, radius=config.radius or scale), began)
     try:
         if config.radius is None and config.max_epochs:

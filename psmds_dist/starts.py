@@ -59,7 +59,9 @@ def choose_start(
     """
     offered = {point.name: point for point in entry_points(group="psmds.starts")}
     if init not in ("auto", "random", *offered):
-        raise InputError(f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}.")
+        raise InputError(
+            f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
+        )
     if init == "auto":
         many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
         init = "landmarks" if many and "landmarks" in offered else "random"

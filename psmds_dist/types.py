@@ -65,6 +65,9 @@ class Executor(Protocol):
         worker gets one call.
         """
 
+    def prepare(self, function: Callable[[], object]) -> None:
+        """Call a function that compiles kernels here, then wherever work will run."""
+
     def close(self) -> None:
         """Release what the run holds on the workers."""
 

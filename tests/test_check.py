@@ -33,6 +33,9 @@ class Serial:
         for k in self._random.permutation(len(groups)):
             yield groups[k], work(groups[k])
 
+    def prepare(self, function):
+        function()
+
     def close(self):
         pass
 

@@ -9,7 +9,6 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import dask.array
 import numpy as np
@@ -28,7 +27,6 @@ from psmds_dist.store import ZarrRows, open_rows
 N = 1200
 SETTINGS = {"random_state": 3, "max_epochs": 16}
 STREAMING = "1 MB"  # of 5.8 MB of rows
-PSMDS = str(Path(sys.executable).parent / "psmds")
 
 pytestmark = pytest.mark.slow
 
@@ -279,20 +277,37 @@ def test_an_interrupt_keeps_the_best_map(request, matrix, stores, where):
         assert again.n_epochs_ == 16
 
 
+TELLING = """
+import contextlib, pathlib, sys
+from psmds_dist import cli, report
+
+place = pathlib.Path(sys.argv.pop(1))
+
+@contextlib.contextmanager
+def progress(quiet):
+    yield lambda event: event.epoch == 10 and place.touch()
+
+report.progress = progress
+cli.main()
+"""
+"""The command, but telling when epochs are under way."""
+
+
 @pytest.mark.parametrize("options", [["--workers", "2"], ["--threads", "1"]], ids=["dask", "here"])
 def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     """The terminal sends the signal to every process of the group; here the test does."""
     target = tmp_path / "map.zarr"
     endless = ["--radius", "1e-3", "--eps", "0", "--max-epochs", "1000000"]
+    told = tmp_path / "told"
     process = subprocess.Popen(
-        [PSMDS, "fit", str(stores / "ours"), str(target), *endless, *options],
+        [sys.executable, "-c", TELLING, told, "fit", str(stores / "ours"), str(target), *endless, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     assert "points, rows" in process.stdout.readline()
-    time.sleep(2.5)
+    wait_for(told.exists)
     members = [p for p in psutil.process_iter() if _session(p.pid) == process.pid]
     assert len(members) >= (3 if "--workers" in options else 1)
     os.killpg(process.pid, signal.SIGINT)
@@ -305,7 +320,7 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     assert result.attributes["stop_reason"] == "interrupted"
     assert len(result.history) > 3
     assert np.isfinite(result.stress.normalized_stress)
-    assert [place.name for place in tmp_path.iterdir()] == ["map.zarr"]
+    assert {place.name for place in tmp_path.iterdir()} == {"map.zarr", "told"}
     wait_for(lambda: not any(_session(p.pid) == process.pid for p in members))
 
 

@@ -42,6 +42,9 @@ class Serial:
         for k in range(0, len(blocks), size):
             yield blocks[k : k + size], work(blocks[k : k + size])
 
+    def prepare(self, function):
+        function()
+
     def close(self):
         pass
 

@@ -37,6 +37,9 @@ class Serial:
     def __init__(self, group=None):
         self._group = group
 
+    def prepare(self, function):
+        function()
+
     def run(self, work, blocks, *, group=None):
         size = self._group or group or len(blocks)
         for k in range(0, len(blocks), size):

@@ -13,6 +13,7 @@ import numpy as np
 from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, require_size
 from psmds_dist.ingest.ids import check_ids
 from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
+from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import Layout
 from psmds_dist.rows import layout_of
 from psmds_dist.scan import PANEL_BYTES, Finding, Scan, Scanner, group_size, panel_blocks, panels, split
@@ -155,6 +156,7 @@ def _pass(
     count = Layout(source.n).count
     work = BuildBlocks(source, target, panel_blocks(source, limit), partial(Scanner, source.n))
     scan = Scan(source.n, source.dtype)
+    executor.prepare(partial(warm_up_scan, source.dtype.name))
     for _, group in executor.run(work, range(count), group=group_size(source, executor, limit)):
         scan.add(group)
         if on_progress is not None:

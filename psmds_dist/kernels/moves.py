@@ -121,7 +121,9 @@ def _segment(lo: int, hi: int, i: int, part: int) -> Any:
 
 
 @kernel
-def propose_2d(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: Any, errors: Floats, gains: Floats) -> None:
+def propose_2d(
+    rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: Any, errors: Floats, gains: Floats
+) -> None:
     """Errors and the four gains of each point, two dimensions."""
     n = x.shape[1]
     for k in prange(slots.size):
@@ -132,7 +134,9 @@ def propose_2d(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: 
             for part in range(2):
                 a, b = _segment(lo, min(n, lo + TILE), i, part)
                 if a < b:
-                    part_error, e, w, n_, s = tile_2d(rows[slot, a:b], x[0, a:b], x[1, a:b], x[0, i], x[1, i], r)
+                    part_error, e, w, n_, s = tile_2d(
+                        rows[slot, a:b], x[0, a:b], x[1, a:b], x[0, i], x[1, i], r
+                    )
                     error += part_error
                     east += e
                     west += w
@@ -150,7 +154,9 @@ def propose_2d(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: 
 
 
 @kernel
-def propose_3d(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: Any, errors: Floats, gains: Floats) -> None:
+def propose_3d(
+    rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: Any, errors: Floats, gains: Floats
+) -> None:
     """Errors and the six gains of each point, three dimensions."""
     n = x.shape[1]
     for k in prange(slots.size):
@@ -186,7 +192,17 @@ def propose_3d(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: 
 
 
 @kernel
-def propose_any(rows: Rows, slots: Ints, points: Ints, x: Rows, sums: Floats, r: Any, axes: Ints, errors: Floats, gains: Floats) -> None:
+def propose_any(
+    rows: Rows,
+    slots: Ints,
+    points: Ints,
+    x: Rows,
+    sums: Floats,
+    r: Any,
+    axes: Ints,
+    errors: Floats,
+    gains: Floats,
+) -> None:
     """Errors and the gains along ``axes`` of each point, any number of dimensions."""
     n = x.shape[1]
     for k in prange(slots.size):
@@ -254,7 +270,9 @@ def _row_sums(rows: Rows, slots: Ints, points: Ints, x: Rows, out: Floats) -> No
 _SPECIALISED = {2: propose_2d, 3: propose_3d}
 
 
-def propose(rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints) -> tuple[Floats, Floats]:
+def propose(
+    rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints
+) -> tuple[Floats, Floats]:
     """Row errors and the gain of every candidate move of some points.
 
     Parameters

@@ -6,6 +6,7 @@ import numpy as np
 
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.moves import propose, row_sums
+from psmds_dist.kernels.scan import SKETCHES, scan_rows
 
 
 def warm_up_solver(n_components: int, dtype: str, axes: int) -> None:
@@ -17,3 +18,9 @@ def warm_up_solver(n_components: int, dtype: str, axes: int) -> None:
         for arithmetic in {dtype, "float64"}:
             propose(rows, points, points, x.astype(arithmetic), 1.0, np.arange(axes))
         row_sums(rows, points, points, x)
+
+
+def warm_up_scan(dtype: str) -> None:
+    """Compile the input check, on a matrix of four points."""
+    with parallel_region():
+        scan_rows(np.zeros((4, 4), dtype), 0, np.ones((SKETCHES, 4)), np.zeros((SKETCHES, 4)))

@@ -19,7 +19,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(cases.CASES), default=list(cases.CASES))
     parser.add_argument("--full", action="store_true", help="also what takes minutes")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="where the MNIST test set is, if it is")
+    parser.add_argument(
+        "--data", type=Path, default=Path("../shared/data"), help="where the MNIST test set is, if it is"
+    )
     parser.add_argument("--output", type=Path, default=Path("bench-output"))
     options = parser.parse_args()
     options.output.mkdir(exist_ok=True)

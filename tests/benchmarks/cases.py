@@ -72,7 +72,9 @@ def kernel(options: argparse.Namespace) -> dict[str, Any]:
             shares.append((2 * dims + 1) * speed / bare)
             speeds.append(speed)
         found[dims] = {"share": statistics.median(shares), "pairs_a_second": statistics.median(speeds)}
-        lines.append([f"L = {dims}", f"{found[dims]['share']:.2f}", f"{found[dims]['pairs_a_second'] / 1e9:.2f}"])
+        lines.append(
+            [f"L = {dims}", f"{found[dims]['share']:.2f}", f"{found[dims]['pairs_a_second'] / 1e9:.2f}"]
+        )
     numba.set_num_threads(before)
     print(table(["", "share of bare roots", "G pairs/s"], lines))
     return found
@@ -109,8 +111,14 @@ def smacof(options: argparse.Namespace) -> dict[str, Any]:
             "ratio": other.seconds / fit,
         }
         lines.append(
-            [f"N = {n:,}", f"{other.seconds:.1f}", f"{other.stress.normalized_stress:.4f}", f"{fit:.2f}", f"{stress:.4f}",
-             f"{other.seconds / fit:.0f}"]  # fmt: skip
+            [
+                f"N = {n:,}",
+                f"{other.seconds:.1f}",
+                f"{other.stress.normalized_stress:.4f}",
+                f"{fit:.2f}",
+                f"{stress:.4f}",
+                f"{other.seconds / fit:.0f}",
+            ]  # fmt: skip
         )
     print(table(["", "SMACOF s", "its stress", "ours s (median of 5)", "our stress", "times faster"], lines))
     return found
@@ -138,7 +146,16 @@ def out_of_core(options: argparse.Namespace) -> dict[str, Any]:
             epochs = mds.history_["seconds"]
             epoch = float(np.median(np.diff(epochs)))
             found[name] = {"seconds": took, "epoch": epoch, "peak": peak, "limit": budget}
-            lines.append([name, format_bytes(budget), format_bytes(peak), format_bytes(peak - budget), f"{took:.1f}", f"{epoch:.2f}"])
+            lines.append(
+                [
+                    name,
+                    format_bytes(budget),
+                    format_bytes(peak),
+                    format_bytes(peak - budget),
+                    f"{took:.1f}",
+                    f"{epoch:.2f}",
+                ]
+            )
     print(table(["", "limit a worker", "peak of a worker", "over", "20 epochs s", "an epoch s"], lines))
     return found
 
@@ -172,8 +189,102 @@ def landmark(options: argparse.Namespace) -> dict[str, Any]:
                 "seconds": statistics.median(times),
                 "passes": statistics.median(fit.n_epochs_ for fit in fits),
             }
-            lines.append([key, f"{found[key]['stress']:.6f}", f"{found[key]['seconds']:.2f}", f"{found[key]['passes']:.0f}"])
+            lines.append(
+                [
+                    key,
+                    f"{found[key]['stress']:.6f}",
+                    f"{found[key]['seconds']:.2f}",
+                    f"{found[key]['passes']:.0f}",
+                ]
+            )
     print(table(["", "normalised stress", "seconds", "passes"], lines))
+    return found
+
+
+def pcoa(options: argparse.Namespace) -> dict[str, Any]:
+    """Matrix in memory to map against scikit-bio's pcoa(method="fsvd"), five times in turn, N = 10,000."""
+    try:
+        import skbio
+    except ImportError:
+        print("scikit-bio is not installed: pip install '.[bench]'.")
+        return {}
+    import warnings
+
+    points = mnist(options.data)
+    if points is None:
+        print("MNIST test set not found (--data): 10,000 random points in 50 dimensions instead.")
+        points = np.random.default_rng(0).standard_normal((10_000, 50))
+    from scipy.spatial.distance import cdist
+
+    matrix = cdist(points, points)
+    given = skbio.DistanceMatrix(matrix, validate=False)
+    source = ArrayRows(matrix, dtype="float64")
+    times: dict[str, list[float]] = {"landmarks, refine full": [], "scikit-bio pcoa": []}
+    stress: dict[str, list[float]] = {name: [] for name in times}
+    single = matrix.astype(np.float32)
+    LandmarkMDS(refine="full", evidence=False, random_state=0).fit(single)
+    for seed in range(5):
+        mds = LandmarkMDS(refine="full", evidence=False, random_state=seed)
+        times["landmarks, refine full"].append(once(lambda mds=mds: mds.fit(single)))
+        stress["landmarks, refine full"].append(mds.normalized_stress_)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            began = time.perf_counter()
+            map_ = skbio.stats.ordination.pcoa(given, method="fsvd", dimensions=2, seed=seed)
+            times["scikit-bio pcoa"].append(time.perf_counter() - began)
+        stress["scikit-bio pcoa"].append(
+            measure(source, map_.samples.to_numpy(), InProcessExecutor()).normalized_stress
+        )
+    ratio = statistics.median(a / b for a, b in zip(*times.values(), strict=True))
+    rows = [
+        [name, f"{statistics.median(times[name]):.2f}", f"{statistics.median(stress[name]):.4f}"]
+        for name in times
+    ]
+    print(table(["", "seconds", "normalised stress"], rows))
+    print(f"ours / pcoa: {ratio:.2f} (median of five pairs)")
+    return {"seconds": times, "stress": stress, "ratio": ratio}
+
+
+def million(options: argparse.Namespace) -> dict[str, Any]:
+    """1,000,000 points in 16 dimensions by 1,000 landmarks: from points, and from a stored panel (4 GB)."""
+    import subprocess
+    import sys
+
+    n = 1_000_000 if options.full else 100_000
+    found: dict[str, Any] = {}
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        points = f"{folder}/points.npy"
+        np.save(points, np.random.default_rng(0).random((n, 16)))
+        panel = [
+            "psmds_dist.cli",
+            "landmarks",
+            "panel",
+            points,
+            f"{folder}/panel.zarr",
+            "--metric",
+            "euclidean",
+            "-q",
+        ]
+        subprocess.run([sys.executable, "-m", *panel], check=True)
+        for name, source, metric in (
+            ("points", points, "euclidean"),
+            ("panel", f"{folder}/panel.zarr", "precomputed"),
+        ):
+            code = (
+                "import resource, sys, time; from landmarks import LandmarkMDS; import numpy as np\n"
+                "LandmarkMDS(n_landmarks=10, metric='euclidean', random_state=0).fit(np.random.rand(50, 3))\n"
+                "began = time.perf_counter()\n"
+                f"LandmarkMDS(metric={metric!r}, random_state=0, memory_limit='2 GiB').fit({source!r})\n"
+                "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
+            )
+            out = subprocess.run(
+                [sys.executable, "-c", code], check=True, capture_output=True, text=True
+            ).stdout
+            took, peak = (float(word) for word in out.split())
+            found[name] = {"n": n, "seconds": took, "peak": peak}
+            rows.append([f"from {name}, N = {n:,}", f"{took:.1f}", format_bytes(peak)])
+    print(table(["", "seconds", "peak memory"], rows))
     return found
 
 
@@ -182,4 +293,6 @@ CASES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "smacof": smacof,
     "out-of-core": out_of_core,
     "landmark": landmark,
+    "pcoa": pcoa,
+    "million": million,
 }

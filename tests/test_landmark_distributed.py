@@ -1,0 +1,219 @@
+"""Landmark mode on real Dask workers: the same bits however the panel is spread, and whatever happens to them."""
+
+import logging
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from scipy.spatial.distance import pdist, squareform
+
+from landmarks import LandmarkMDS
+from landmarks.building import build_panel
+from landmarks.data import PanelData
+from landmarks.fit import LandmarkConfig, fit
+from landmarks.panel import points_panel
+from landmarks.tables import array_panel
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.ingest import ArrayRows, build
+from psmds_dist.store import open_panel
+from psmds_dist.types import InputError
+
+N, S = 900, 60
+SETTINGS = {"n_landmarks": S, "random_state": 2}
+STREAMING = "120 kB"  # of 216 kB of panel
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Hide what Dask logs about workers that a test kills."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with local_client(workers=2, threads=1) as client:
+        yield client
+
+
+def wait_for(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def with_workers(client, count):
+    client.cluster.scale(count)
+    wait_for(lambda: DaskExecutor(client).n_workers == count)
+    return client
+
+
+def features():
+    return np.random.default_rng(0).normal(size=(N, 5))
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """The same points as a matrix, a panel and points, all on disk."""
+    folder = tmp_path_factory.mktemp("inputs")
+    build(ArrayRows(squareform(pdist(features()))), folder / "matrix", InProcessExecutor())
+    sites = np.random.default_rng(1).permutation(N)[:80]
+    panel = points_panel(array_panel(features(), "float64"), sites)
+    build_panel(panel, folder / "panel", InProcessExecutor())
+    zarr.create_array(folder / "foreign", data=zarr.open_array(folder / "panel" / "panel")[:], chunks=(77, 13))
+    np.save(folder / "points.npy", features())
+    np.save(folder / "sites.npy", sites)
+    return folder
+
+
+def given(inputs, form):
+    """What to fit, and the parameters that go with it."""
+    if form == "points.npy":
+        return inputs / form, {"metric": "euclidean"}
+    return inputs / form, {"landmarks": np.load(inputs / "sites.npy")} if form == "foreign" else {}
+
+
+_REFERENCES: dict[Any, LandmarkMDS] = {}
+
+
+def reference(inputs, form, refine):
+    """The same fit in this process, in one thread."""
+    form = "panel" if form == "foreign" else form
+    if (form, refine) not in _REFERENCES:
+        X, more = given(inputs, form)
+        _REFERENCES[form, refine] = LandmarkMDS(n_jobs=1, refine=refine, **SETTINGS, **more).fit(X)
+    return _REFERENCES[form, refine]
+
+
+def same(mds, wanted):
+    for name in ("embedding_", "landmarks_", "point_stress_", "curve_", "agreement_"):
+        assert np.array_equal(getattr(mds, name), getattr(wanted, name)), name
+    assert mds.normalized_stress_ == wanted.normalized_stress_
+    assert mds.stress_interval_ == wanted.stress_interval_
+    assert np.array_equal(mds.model_.frame.pull, wanted.model_.frame.pull)
+
+
+WAYS = [("matrix", "none"), ("matrix", "full"), ("panel", "panel"), ("foreign", "panel"), ("points.npy", "panel")]
+
+
+@pytest.mark.parametrize(("form", "refine"), WAYS)
+@pytest.mark.parametrize("memory_limit", [None, STREAMING])
+def test_same_bits_in_this_process_kept_and_streamed(inputs, form, refine, memory_limit):
+    X, more = given(inputs, form)
+    if (refine, memory_limit) == ("full", STREAMING):
+        memory_limit = "1 MB"  # of 3.2 MB of matrix
+    mds = LandmarkMDS(memory_limit=memory_limit, n_jobs=2, refine=refine, **SETTINGS, **more).fit(X)
+    same(mds, reference(inputs, form, refine))
+
+
+@pytest.mark.parametrize("workers", [2, 4, 1])
+@pytest.mark.parametrize(("form", "refine"), WAYS)
+def test_same_bits_for_every_number_of_workers(client, inputs, form, refine, workers):
+    with_workers(client, workers)
+    X, more = given(inputs, form)
+    limit = None if refine == "full" else STREAMING
+    mds = LandmarkMDS(client=client, memory_limit=limit, refine=refine, **SETTINGS, **more).fit(X)
+    same(mds, reference(inputs, form, refine))
+
+
+def test_same_bits_from_arrays_handed_to_workers(client, inputs, tmp_path):
+    with_workers(client, 2)
+    sites = np.load(inputs / "sites.npy")
+    panel = zarr.open_array(inputs / "foreign")[:]
+    arrays = {
+        "points.npy": (features(), {"metric": "euclidean"}),
+        "panel": (panel, {"landmarks": sites}),
+        "matrix": (squareform(pdist(features())), {}),
+    }
+    for form, (X, more) in arrays.items():
+        mds = LandmarkMDS(client=client, scratch=tmp_path, **SETTINGS, **more).fit(X)
+        same(mds, reference(inputs, form, "none"))
+        assert list(tmp_path.iterdir()) == []
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A panel whose next reader among the workers dies in the middle of it, once the place is armed."""
+
+    panel: Any
+    place: str
+    parent: int
+    band = 1
+
+    n = N
+    dtype = np.dtype("float32")
+    width = 80
+    token = "deadly"
+
+    @property
+    def landmarks(self):
+        return self.panel.landmarks
+
+    def read(self, lo, hi, out):
+        if os.getpid() != self.parent:
+            try:
+                os.remove(self.place)
+            except FileNotFoundError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        self.panel.read(lo, hi, out)
+
+
+@pytest.mark.parametrize("refine", ["none", "panel"])
+def test_a_worker_killed_while_its_task_runs_changes_nothing(client, inputs, tmp_path, refine):
+    with_workers(client, 2)
+    place = tmp_path / "armed"
+    executor = DaskExecutor(client)
+    before = set(client.run(os.getpid).values())
+    data = PanelData(Deadly(open_panel(inputs / "panel"), str(place), os.getpid()))
+    config = LandmarkConfig(n_landmarks=S, refine=refine, seed=2)
+
+    def arm(stage):
+        if stage.startswith("landmarks" if refine == "none" else "placement"):
+            place.touch()
+
+    result = fit(data, config, executor, memory_limit=STREAMING, tell=arm)
+    assert not place.exists()
+    wait_for(lambda: len(set(client.run(os.getpid, on_error="ignore").values()) - before) == 1)
+    wanted = reference(inputs, "panel", refine)
+    assert np.array_equal(result.embedding, wanted.embedding_)
+    assert np.array_equal(result.residual, wanted.point_stress_)
+
+
+def test_faults_found_by_workers_are_sentences(client, tmp_path):
+    with_workers(client, 2)
+    x = features()
+    x[500, 2] = np.inf
+    with pytest.raises(InputError, match="point 500 has NaN or infinite features"):
+        LandmarkMDS(client=client, metric="euclidean", scratch=tmp_path, **SETTINGS).fit(x)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _held_bytes():
+    from psmds_dist import rows
+
+    return sum(cache._data.nbytes for cache in rows._HELD.values())
+
+
+def test_rows_are_let_go_after_a_fit(client, inputs):
+    with_workers(client, 2)
+    held = []
+    mds = LandmarkMDS(
+        client=client, metric="euclidean", on_stage=lambda text: held.append(sum(client.run(_held_bytes).values())),
+        **SETTINGS,
+    ).fit(inputs / "points.npy")  # fmt: skip
+    assert max(held) >= N * S * 4
+    assert sum(client.run(_held_bytes).values()) == 0
+    assert mds.embedding_.shape == (N, 2)

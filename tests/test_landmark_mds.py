@@ -1,0 +1,751 @@
+"""The estimator of landmark mode: what it recovers, what it refuses, and what it keeps."""
+
+import pickle
+import subprocess
+import sys
+from functools import cache
+
+import numpy as np
+import pytest
+import zarr
+from conftest import digit_distances
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse.csgraph import shortest_path
+from scipy.spatial.distance import cdist, pdist, squareform
+from sklearn.base import clone
+from sklearn.datasets import make_swiss_roll
+from sklearn.neighbors import kneighbors_graph
+from sklearn.utils import get_tags
+
+import landmarks
+from landmarks import LandmarkMDS
+from landmarks.building import build_panel
+from landmarks.data import open_data
+from landmarks.fit import JUDGE, LandmarkConfig, _hold_out
+from landmarks.model import Model
+from landmarks.panel import points_panel
+from landmarks.tables import array_panel
+from psmds_dist import PatternSearchMDS
+from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest import ArrayRows, build
+from psmds_dist.types import BudgetError, InputError
+
+N = 260
+
+
+def stress_of(t, x):
+    d = squareform(pdist(x))
+    return np.sqrt(((t - d) ** 2).sum() / (t.astype(float) ** 2).sum())
+
+
+@cache
+def plane(n=N, seed=0):
+    return np.random.default_rng(seed).uniform(size=(n, 2))
+
+
+@cache
+def features(n=N, d=4, seed=1):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+@cache
+def matrix():
+    return squareform(pdist(features()))
+
+
+@cache
+def sorted_digits():
+    return digit_distances("sorted")
+
+
+def fitted(X, **settings):
+    return LandmarkMDS(**{"n_landmarks": 40, "random_state": 0, **settings}).fit(X)
+
+
+def others(mds):
+    return np.setdiff1d(np.arange(len(mds.embedding_)), mds.landmarks_)
+
+
+# --- what it recovers ---
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("given", ["distances", "points", "panel"])
+@pytest.mark.parametrize("selection", ["random", "maxmin", "kmeans++"])
+def test_exact_data_is_recovered(dtype, given, selection):
+    x = plane()
+    settings = {"dtype": dtype, "selection": selection}
+    if given == "points":
+        mds = fitted(x, metric="euclidean", **settings)
+    elif given == "panel":
+        mds = fitted(cdist(x, x[:60]), landmarks=list(range(60)), **settings)
+    else:
+        mds = fitted(squareform(pdist(x)), **settings)
+    assert_allclose(pdist(mds.embedding_), pdist(x), rtol=1e-4)
+    assert mds.normalized_stress_ < 1e-6
+    assert mds.landmark_stress_ < 1e-6
+    assert mds.point_stress_.max() < 1e-5
+
+
+@pytest.mark.parametrize("closed_form", ["least_squares", "classical"])
+@pytest.mark.parametrize("refine", ["none", "panel", "full"])
+@pytest.mark.parametrize("n_components", [1, 3])
+def test_exact_data_is_recovered_in_other_dimensions_and_ways(closed_form, refine, n_components):
+    x = np.random.default_rng(3).normal(size=(N, n_components))
+    mds = fitted(squareform(pdist(x)), n_components=n_components, refine=refine, closed_form=closed_form, dtype="float64")
+    assert_allclose(pdist(mds.embedding_), pdist(x), rtol=1e-3, atol=1e-6)
+
+
+@cache
+def swiss_roll():
+    """Geodesic distances on 3,000 points, and the median stress of five full solves."""
+    points, _ = make_swiss_roll(3000, random_state=0)
+    graph = kneighbors_graph(points, 10, mode="distance")
+    t = shortest_path(graph, directed=False).astype(np.float32)
+    t = (t + t.T) / 2
+    assert np.isfinite(t).all()
+    solves = [PatternSearchMDS(init="random", max_epochs=150, random_state=s).fit(t) for s in range(5)]
+    return t, np.median([mds.normalized_stress_ for mds in solves])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "refine", "share"), [(300, "none", 0.03), (1000, "none", 0.015), (300, "full", 0.005)])
+def test_swiss_roll_is_nearly_as_good_as_a_full_solve(count, refine, share):
+    t, full = swiss_roll()
+    maps = [LandmarkMDS(n_landmarks=count, refine=refine, evidence=False, random_state=s).fit(t) for s in range(5)]
+    ratio = np.median([stress_of(t, mds.embedding_) for mds in maps]) / full
+    print(f"S = {count}, refine = {refine}: {ratio - 1:+.3%}, epochs {[mds.n_epochs_ for mds in maps]}")
+    assert ratio <= 1 + share
+    assert max(mds.n_epochs_ for mds in maps) <= (8 if refine == "full" else 0)
+
+
+@pytest.mark.parametrize(("refine", "share"), [("none", 0.03), ("panel", 0.03), ("full", 0.005)])
+def test_digits_are_nearly_as_good_as_a_full_solve(refine, share):
+    t = sorted_digits()
+    full = np.median([PatternSearchMDS(random_state=s).fit(t).normalized_stress_ for s in range(5)])
+    maps = [LandmarkMDS(n_landmarks=300, refine=refine, random_state=s).fit(t) for s in range(5)]
+    ratios = np.array([stress_of(t, mds.embedding_) for mds in maps]) / full
+    print(f"digits, refine = {refine}: {ratios - 1}, epochs {[mds.n_epochs_ for mds in maps]}")
+    assert np.median(ratios) <= 1 + share
+
+
+# --- evidence ---
+
+
+def test_the_estimate_is_close_to_the_exact_stress_and_its_interval_covers_it():
+    t = sorted_digits()
+    hits = 0
+    for seed in range(5):
+        mds = LandmarkMDS(n_landmarks=200, random_state=seed).fit(t)
+        outside = others(mds)
+        exact = stress_of(t[np.ix_(outside, outside)], mds.embedding_[outside])
+        assert not mds.stress_is_exact_
+        assert mds.normalized_stress_ == pytest.approx(exact, rel=0.05)
+        low, high = mds.stress_interval_
+        assert low < mds.normalized_stress_ < high
+        hits += low <= exact <= high
+        d = squareform(pdist(mds.embedding_))
+        assert mds.mse_ == pytest.approx(((t - d) ** 2).mean(), rel=0.15)
+        assert mds.raw_stress_ == pytest.approx(mds.mse_ * len(t) ** 2 / 2)
+    assert hits >= 4
+
+
+def test_the_curve_falls_and_ends_at_the_estimate():
+    t = sorted_digits()
+    curves = [LandmarkMDS(n_landmarks=320, random_state=s).fit(t) for s in range(3)]
+    for mds in curves:
+        assert mds.curve_["n_landmarks"].tolist() == [40, 80, 160, 320]
+        assert (mds.curve_["low"] < mds.curve_["normalized_stress"]).all()
+        assert mds.curve_["normalized_stress"][-1] == pytest.approx(mds.normalized_stress_, rel=0.03)
+    mean = np.mean([mds.curve_["normalized_stress"] for mds in curves], axis=0)
+    assert mean[0] > mean[-1]
+    assert (np.diff(mean) < 0.01 * mean[:-1]).all()
+
+
+@pytest.mark.parametrize("given", ["matrix", "points", "panel"])
+def test_held_out_pairs_never_involve_landmarks(given):
+    X = {"matrix": matrix(), "points": features(), "panel": cdist(features(), features()[:50])}[given]
+    settings = {"points": {"metric": "euclidean"}, "panel": {"landmarks": list(range(50))}}.get(given, {})
+    with open_data(X, InProcessExecutor(), **settings) as data:
+        chosen = np.arange(40)
+        for stream in (17, JUDGE):
+            held_out = _hold_out(data, chosen, LandmarkConfig(), stream)
+            assert not np.intersect1d(held_out.points, chosen).size
+            assert not np.intersect1d(held_out.rows, held_out.columns).size
+            assert_allclose(held_out.values, matrix()[np.ix_(held_out.rows, held_out.columns)], rtol=1e-6)
+            if given == "panel":
+                assert set(held_out.columns.tolist()) == set(range(40, 50))
+        if given == "panel":
+            assert _hold_out(data, np.arange(50), LandmarkConfig()) is None
+
+
+def test_without_evidence_nothing_is_claimed():
+    mds = fitted(matrix(), evidence=False)
+    assert np.isnan([mds.normalized_stress_, mds.stress1_, mds.mse_, mds.raw_stress_, *mds.stress_interval_]).all()
+    assert len(mds.curve_) == 0
+    assert np.isfinite(mds.point_stress_).all()
+    assert_array_equal(mds.embedding_, fitted(matrix()).embedding_)
+
+
+def test_point_stress_is_that_of_the_map():
+    for refine in ("none", "panel"):
+        mds = fitted(matrix(), refine=refine)
+        t = matrix()[:, mds.landmarks_]
+        d = cdist(mds.embedding_, mds.embedding_[mds.landmarks_])
+        assert_allclose(mds.point_stress_, np.sqrt(((t - d) ** 2).sum(axis=1) / (t**2).sum(axis=1)), rtol=1e-4)
+    mds = fitted(matrix(), refine="full")
+    d = squareform(pdist(mds.embedding_))
+    exact = np.sqrt(((matrix() - d) ** 2).sum(axis=1) / (matrix() ** 2).sum(axis=1))
+    assert_allclose(mds.point_stress_, exact, rtol=1e-5)
+    assert_array_equal(mds.model_.residual, mds.point_stress_)
+    assert mds.stress_is_exact_
+    assert mds.normalized_stress_ == pytest.approx(stress_of(matrix(), mds.embedding_), rel=1e-6)
+
+
+def test_attributes():
+    mds = fitted(matrix(), refine="full")
+    assert mds.n_epochs_ == len(mds.history_) > 0
+    assert mds.stop_reason_ == "radius_tol"
+    assert mds.agreement_.shape == (2,)
+    assert (mds.agreement_ >= 0).all()
+    assert mds.seed_ == 0
+    assert set(mds.seconds_) == {"panel", "landmarks", "placement", "refinement", "evidence"}
+    assert mds.n_features_in_ == N
+    placed = fitted(matrix(), n_init=1)
+    assert placed.agreement_.shape == (0,)
+    assert (placed.n_epochs_, placed.history_, placed.stop_reason_) == (0, None, "placed")
+    between = matrix()[np.ix_(placed.landmarks_, placed.landmarks_)]
+    raw = stress_of(between, placed.embedding_[placed.landmarks_])
+    assert placed.landmark_stress_ == pytest.approx(raw, rel=1e-5)
+    for map_ in (mds, placed):
+        x = map_.embedding_
+        assert_allclose(x.mean(axis=0), 0, atol=1e-9)
+        assert abs((x[:, 0] * x[:, 1]).sum()) < 1e-9 * (x**2).sum()
+        assert (x[np.abs(x).argmax(axis=0), [0, 1]] > 0).all()
+
+
+def test_stages_are_told():
+    told = []
+    fitted(matrix(), on_stage=told.append)
+    assert [line.split(":")[0] for line in told] == ["panel", "landmarks", "placement", "evidence"]
+
+
+# --- transform ---
+
+
+def test_each_new_point_is_placed_by_itself_from_distances():
+    mds = fitted(matrix())
+    new = cdist(features(70, seed=9), features()[mds.landmarks_]).astype(np.float32)
+    new[::3, ::4] = np.nan
+    whole = mds.transform(new)
+    assert whole.shape == (70, 2)
+    for size in (1, 2, 7, 33):
+        parts = [mds.transform(new[k : k + size]) for k in range(0, 70, size)]
+        assert_array_equal(np.concatenate(parts), whole)
+    assert_array_equal(mds.transform(new[::-1]), whole[::-1])
+    assert_array_equal(mds.transform(np.asfortranarray(new)), whole)
+    assert_array_equal(mds.transform(new.tolist()), whole)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "cityblock", "seuclidean", "mahalanobis"])
+def test_each_new_point_is_placed_by_itself_from_features(metric):
+    mds = fitted(features(), metric=metric)
+    new = features(70, seed=9)
+    whole = mds.transform(new)
+    for size in (1, 2, 33):
+        parts = [mds.transform(new[k : k + size]) for k in range(0, 70, size)]
+        assert_array_equal(np.concatenate(parts), whole)
+    assert_array_equal(mds.transform(features())[others(mds)], mds.embedding_[others(mds)])
+
+
+@pytest.mark.parametrize("refine", ["none", "panel"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("closed_form", ["least_squares", "classical"])
+@pytest.mark.parametrize("missing", [0, 0.2])
+def test_the_points_of_the_fit_are_found_again(refine, dtype, closed_form, missing):
+    panel = cdist(features(), features()[:60])
+    gone = np.random.default_rng(0).random(panel.shape) < missing
+    gone[:60] = False
+    panel[gone] = np.nan
+    settings = {"refine": refine, "dtype": dtype, "closed_form": closed_form}
+    mds = LandmarkMDS(n_landmarks=50, landmarks=range(60), random_state=0, **settings).fit(panel)
+    again = mds.transform(panel[:, mds.landmarks_])
+    assert_array_equal(again[others(mds)], mds.embedding_[others(mds)])
+    assert_allclose(mds.model_.frame.coordinates, mds.embedding_[mds.landmarks_], atol=1e-12)
+
+
+def test_a_point_at_a_landmark_of_a_polished_map_goes_near_it():
+    x = plane()
+    mds = fitted(squareform(pdist(x)), refine="full")
+    again = mds.transform(squareform(pdist(x))[:, mds.landmarks_])
+    assert_allclose(again, mds.embedding_, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (np.zeros((3, 39)), "X must have a column for each of the 40 landmarks, in the order of landmarks_, not 39"),
+        (np.zeros(40), r"X must be a two-dimensional array of numbers, not float64 of shape \(40,\)"),
+        ([["a"] * 40], "X must be a two-dimensional array of numbers"),
+        (np.full((2, 40), -1.0), "X has the dissimilarity -1 in row 0, column 0: .* finite and zero or more"),
+        (np.full((2, 40), np.inf), "X has the dissimilarity inf in row 0"),
+        (np.where(np.arange(40) < 2, 1.0, np.nan)[None], "row 0 of X has known dissimilarities to 2 landmarks, but 3 are"),
+    ],
+)
+def test_wrong_dissimilarities_to_transform(wrong, sentence):
+    with pytest.raises(InputError, match=sentence):
+        fitted(matrix()).transform(wrong)
+
+
+def test_wrong_features_to_transform():
+    mds = fitted(features(), metric="euclidean")
+    with pytest.raises(InputError, match="the landmarks have 4 features, but the points have 3"):
+        mds.transform(np.zeros((5, 3)))
+    with pytest.raises(InputError, match="point 2 has NaN or infinite features"):
+        mds.transform(np.where(np.arange(5)[:, None] == 2, np.nan, np.zeros((5, 4))))
+
+
+def test_boolean_points_are_points():
+    given = np.random.default_rng(0).random((N, 30)) < 0.4
+    given[:, 0] = True
+    mds = fitted(given, metric="jaccard")
+    assert_array_equal(mds.transform(given)[others(mds)], mds.embedding_[others(mds)])
+
+
+# --- save and load ---
+
+
+@pytest.mark.parametrize("refine", ["none", "panel", "full"])
+@pytest.mark.parametrize("evidence", [True, False])
+def test_saved_maps_come_back_to_the_bit(tmp_path, refine, evidence):
+    mds = fitted(matrix(), refine=refine, evidence=evidence)
+    mds.save(tmp_path / "map.zarr")
+    back = LandmarkMDS.load(tmp_path / "map.zarr")
+    for name in ("embedding_", "landmarks_"):
+        assert_array_equal(getattr(back, name), getattr(mds, name))
+    assert_array_equal(back.model_.residual, mds.point_stress_)
+    new = cdist(features(30, seed=9), features()[mds.landmarks_])
+    assert_array_equal(back.transform(new), mds.transform(new))
+    assert back.n_components == 2
+    facts = back.model_.facts
+    assert facts["seed"] == 0
+    assert facts["refine"] == refine
+    assert facts["normalized_stress"] == pytest.approx(mds.normalized_stress_, nan_ok=True)
+    again = tmp_path / "again.zarr"
+    back.save(again)
+    assert_array_equal(LandmarkMDS.load(again).transform(new), mds.transform(new))
+    with pytest.raises(InputError, match="already holds a result"):
+        back.save(again)
+    back.save(again, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("metric", "options"),
+    [("euclidean", None), ("minkowski", {"p": 3.1}), ("seuclidean", None), ("mahalanobis", None), ("cosine", None),
+     ("minkowski", {"p": 1.5, "w": np.array([0.1, 2, 3, 4])})],
+)  # fmt: skip
+def test_saved_metrics_come_back_to_the_bit(tmp_path, metric, options):
+    mds = fitted(features(), metric=metric, metric_params=options)
+    mds.save(tmp_path / "map.zarr")
+    back = LandmarkMDS.load(tmp_path / "map.zarr")
+    assert back.metric == metric
+    new = features(30, seed=9)
+    assert_array_equal(back.transform(new), mds.transform(new))
+
+
+def test_a_saved_map_holds_numbers_and_text_only(tmp_path):
+    mds = fitted(features(), metric="seuclidean")
+    mds.save(tmp_path / "map.zarr")
+    group = zarr.open_group(str(tmp_path / "map.zarr"), mode="r")
+    arrays = {name: node for name, node in group.members(max_depth=None) if isinstance(node, zarr.Array)}
+    assert {"embedding", "landmarks", "frame/y", "features", "point_stress"} <= set(arrays)
+    assert {array.dtype.kind for array in arrays.values()} == {"f", "i"}
+    for file in (tmp_path / "map.zarr").rglob("*"):
+        if file.is_file() and file.name != "zarr.json":
+            assert not file.read_bytes().startswith(b"\x80\x04")
+
+
+def test_what_is_no_landmark_map_is_not_loaded(tmp_path):
+    mds = fitted(matrix())
+    mds.save(tmp_path / "map.zarr")
+    zarr.open_group(str(tmp_path / "map.zarr"), mode="r+").attrs["model"] = "something else"
+    with pytest.raises(InputError, match="is the result of 'psmds fit', not a landmark map"):
+        LandmarkMDS.load(tmp_path / "map.zarr")
+    group = zarr.open_group(str(tmp_path / "map.zarr"), mode="r+")
+    key = next(k for k, v in group.attrs.items() if isinstance(v, dict) and v.get("kind") == "result")
+    header = dict(group.attrs[key])
+    group.attrs[key] = {**header, "kind": "dissimilarities"}
+    with pytest.raises(InputError, match="holds dissimilarities; give the result of a fit"):
+        LandmarkMDS.load(tmp_path / "map.zarr")
+    with pytest.raises(InputError, match="does not exist; give the result of a fit"):
+        LandmarkMDS.load(tmp_path / "nothing")
+
+
+# --- degenerate input (issue 3) ---
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_duplicated_points_fall_together(dtype):
+    x = np.repeat(plane(60), 5, axis=0)
+    mds = fitted(squareform(pdist(x)), dtype=dtype)
+    assert_allclose(squareform(pdist(mds.embedding_)), squareform(pdist(x)), atol=1e-5)
+    groups = mds.embedding_.reshape(60, 5, 2)
+    assert np.abs(groups - groups[:, :1]).max() < 1e-5
+
+
+def test_duplicated_landmarks_are_no_harm_unless_all_are_one():
+    x = plane(100).copy()
+    x[:20] = x[0]
+    mds = LandmarkMDS(landmarks=list(range(30)), random_state=0).fit(squareform(pdist(x)))
+    assert_allclose(squareform(pdist(mds.embedding_)), squareform(pdist(x)), atol=1e-5)
+    with pytest.raises(InputError, match=r"all dissimilarities between landmarks are zero: choose other .*maxmin"):
+        LandmarkMDS(landmarks=list(range(20))).fit(squareform(pdist(x)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("turn", [0.0, 0.6])
+def test_landmarks_on_a_line_place_a_line_and_refuse_what_is_off_it(dtype, turn):
+    x = np.random.default_rng(0).normal(size=(N, 2))
+    line = np.array([np.cos(turn), np.sin(turn)])
+    on = x[:, :1] * line
+    mds = LandmarkMDS(landmarks=list(range(40)), random_state=0, dtype=dtype).fit(squareform(pdist(on)))
+    assert mds.model_.frame.rank == 1
+    assert_allclose(squareform(pdist(mds.embedding_)), squareform(pdist(on)), atol=5e-4 if dtype == "float32" else 1e-5)
+    x[:40] = on[:40]
+    names = [f"sample {k}" for k in range(N)]
+    with pytest.raises(InputError, match=r"landmarks span only 1 of 2 dimensions.* point \d+ the farthest: choose more"):
+        LandmarkMDS(landmarks=list(range(40)), random_state=0, dtype=dtype).fit(squareform(pdist(x)))
+    assert len(names) == N
+    mds = LandmarkMDS(n_landmarks=40, selection="maxmin", random_state=0, dtype=dtype).fit(squareform(pdist(x)))
+    assert_allclose(squareform(pdist(mds.embedding_)), squareform(pdist(x)), atol=1e-4)
+
+
+def test_a_thin_strip_is_not_a_line():
+    x = plane() * [1, 0.02]
+    mds = fitted(squareform(pdist(x)), dtype="float64")
+    assert mds.model_.frame.rank == 2
+    assert_allclose(squareform(pdist(mds.embedding_)), squareform(pdist(x)), atol=1e-4)
+
+
+def test_more_dimensions_than_the_data_has():
+    x = plane()
+    mds = fitted(squareform(pdist(x)), n_components=3)
+    assert mds.model_.frame.rank == 2
+    assert_allclose(pdist(mds.embedding_), pdist(x), atol=5e-4)
+
+
+def test_as_few_landmarks_as_will_do():
+    x = plane()
+    mds = LandmarkMDS(landmarks=[3, 77, 150], random_state=0, dtype="float64").fit(squareform(pdist(x)))
+    assert_allclose(pdist(mds.embedding_), pdist(x), atol=1e-6)
+    with pytest.raises(InputError, match=r"2 landmarks cannot place points in 2 dimensions: at least n_components \+ 1 = 3"):
+        LandmarkMDS(landmarks=[3, 77]).fit(squareform(pdist(x)))
+    with pytest.raises(InputError, match="1 landmarks cannot place"):
+        LandmarkMDS(n_landmarks=1).fit(squareform(pdist(x)))
+
+
+def test_every_point_a_landmark():
+    mds = LandmarkMDS(n_landmarks=N, random_state=0).fit(matrix())
+    assert sorted(mds.landmarks_.tolist()) == list(range(N))
+    exact = stress_of(matrix(), mds.embedding_)
+    assert mds.landmark_stress_ == pytest.approx(exact, rel=1e-5)
+    best = min(PatternSearchMDS(random_state=s).fit(matrix()).normalized_stress_ for s in range(3))
+    assert exact == pytest.approx(best, rel=1e-6)  # the same solves from the same seeds
+    assert fitted(matrix(), n_landmarks=None).landmarks_.size == N
+
+
+def test_landmarks_listed_twice():
+    with pytest.raises(InputError, match="landmarks lists 5 more than once: list each landmark once"):
+        LandmarkMDS(landmarks=[1, 5, 9, 5]).fit(matrix())
+
+
+def test_points_with_too_few_known_landmarks_are_named():
+    panel = cdist(features(), features()[:30])
+    panel[200, 2:] = np.nan
+    panel[220, 1:] = np.nan
+    with pytest.raises(InputError, match=r"point 200 has known .* to 2 landmarks, but 3 .*\(2 points are short"):
+        LandmarkMDS(landmarks=range(30), evidence=False).fit(panel)
+    panel[[200, 220], 5:8] = 1.0
+    mds = LandmarkMDS(landmarks=range(30), evidence=False, random_state=0).fit(panel)
+    assert np.isfinite(mds.embedding_).all()
+
+
+def test_landmarks_must_know_each_other():
+    panel = cdist(features(), features()[:30])
+    panel[4, 9] = panel[9, 4] = np.nan
+    with pytest.raises(InputError, match="dissimilarity between landmarks 4 and 9 is missing"):
+        LandmarkMDS(landmarks=range(30), evidence=False).fit(panel)
+    panel = cdist(features(), features()[:30])
+    wanted = LandmarkMDS(landmarks=range(30), evidence=False, random_state=0).fit(panel).embedding_
+    panel[np.arange(30), np.arange(30)] = np.nan  # to themselves they need not
+    got = LandmarkMDS(landmarks=range(30), evidence=False, random_state=0).fit(panel).embedding_
+    assert_allclose(got, wanted, atol=1e-12)
+
+
+# --- forms of input ---
+
+
+def test_forms_of_a_matrix_give_the_same_bits(tmp_path):
+    exact = np.rint(matrix() * 100)
+    wanted = fitted(exact).embedding_
+    np.save(tmp_path / "square.npy", exact)
+    np.save(tmp_path / "condensed.npy", squareform(exact))
+    zarr.create_array(tmp_path / "foreign", data=exact, chunks=(37, 90))
+    build(ArrayRows(exact), tmp_path / "store", InProcessExecutor())
+    forms = {
+        "float32": exact.astype(np.float32), "integers": exact.astype(np.int64), "list": exact.tolist(),
+        "condensed": squareform(exact), "Fortran": np.asfortranarray(exact), "square.npy": tmp_path / "square.npy",
+        "text": str(tmp_path / "square.npy"), "condensed.npy": tmp_path / "condensed.npy", "foreign": tmp_path / "foreign",
+        "array": zarr.open_array(tmp_path / "foreign", mode="r"), "store": tmp_path / "store",
+    }  # fmt: skip
+    for name, form in forms.items():
+        assert np.array_equal(fitted(form).embedding_, wanted), name
+        assert np.array_equal(fitted(form, memory_limit="120 kB").embedding_, wanted), name
+
+
+def test_forms_of_points_give_the_same_bits(tmp_path):
+    given = features()
+    wanted = fitted(given, metric="cityblock").embedding_
+    np.save(tmp_path / "points.npy", given)
+    zarr.create_array(tmp_path / "points.zarr", data=given, chunks=(50, 3))
+    forms = [given.tolist(), np.asfortranarray(given), tmp_path / "points.npy", tmp_path / "points.zarr",
+             zarr.open_array(tmp_path / "points.zarr", mode="r")]  # fmt: skip
+    for form in forms:
+        assert_array_equal(fitted(form, metric="cityblock").embedding_, wanted)
+    assert fitted(given, metric="cityblock").n_features_in_ == 4
+
+
+def test_forms_of_a_panel_give_the_same_bits(tmp_path):
+    sites = np.random.default_rng(5).permutation(N)[:60]
+    panel = cdist(features(), features()[sites]).astype(np.float32)
+    wanted = fitted(panel, landmarks=sites)
+    assert set(wanted.landmarks_.tolist()) < set(sites.tolist())
+    np.save(tmp_path / "panel.npy", panel)
+    zarr.create_array(tmp_path / "foreign", data=panel, chunks=(31, 17))
+    ours = tmp_path / "panel.zarr"
+    build_panel(points_panel(array_panel(features(), "float64"), sites), ours, InProcessExecutor())
+    for form in (panel.tolist(), tmp_path / "panel.npy", tmp_path / "foreign", ours):
+        for limit in (None, "40 kB"):
+            got = fitted(form, landmarks=sites, memory_limit=limit)
+            assert_array_equal(got.embedding_, wanted.embedding_)
+            assert_array_equal(got.landmarks_, wanted.landmarks_)
+            assert got.normalized_stress_ == wanted.normalized_stress_
+    assert_array_equal(fitted(ours).embedding_, wanted.embedding_)  # it knows its landmarks
+    assert wanted.n_features_in_ == 60
+
+
+def test_a_panel_a_matrix_and_points_agree(tmp_path):
+    sites = fitted(matrix()).landmarks_
+    from_matrix = fitted(matrix(), n_landmarks=None, landmarks=sites.tolist(), evidence=False)
+    from_points = fitted(features(), n_landmarks=None, landmarks=sites.tolist(), metric="euclidean", evidence=False)
+    from_panel = fitted(matrix()[:, sites], n_landmarks=None, landmarks=sites, evidence=False)
+    assert_array_equal(from_points.embedding_, from_matrix.embedding_)
+    assert_array_equal(from_panel.embedding_, from_matrix.embedding_)
+    assert_array_equal(from_panel.landmarks_, sites)
+
+
+def test_a_panel_keeps_columns_for_the_evidence_unless_told():
+    panel = cdist(features(), features()[:60])
+    usual = LandmarkMDS(landmarks=range(60), random_state=0).fit(panel)
+    assert usual.landmarks_.size == 57
+    assert 0 < usual.normalized_stress_ < 1
+    everything = LandmarkMDS(landmarks=range(60), evidence=False, random_state=0).fit(panel)
+    assert_array_equal(everything.landmarks_, np.arange(60))
+    refined = LandmarkMDS(landmarks=range(60), refine="panel", random_state=0).fit(panel)
+    assert np.isfinite(refined.embedding_).all()
+
+
+class Frame:
+    """As much of a data frame as is looked at."""
+
+    def __init__(self, values, index, columns):
+        self.values, self.index, self.columns = np.asarray(values), index, columns
+        self.shape = self.values.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values if dtype is None else self.values.astype(dtype)
+
+
+def test_data_frames_name_their_points(tmp_path):
+    names = [f"sample {k}" for k in range(N)]
+    mds = fitted(Frame(matrix(), names, names))
+    assert mds.ids_ == names
+    mds.save(tmp_path / "map.zarr")
+    assert LandmarkMDS.load(tmp_path / "map.zarr").ids_ == names
+    panel = cdist(features(), features()[:60])
+    panel[77, 1:] = np.nan
+    with pytest.raises(InputError, match=r"point 77 \(id 'sample 77'\)"):
+        LandmarkMDS(landmarks=range(60)).fit(Frame(panel, names, names[:60]))
+    few = features()[:4]
+    assert fitted(Frame(few, list("abcd"), list("wxyz")), metric="euclidean", n_landmarks=3).ids_ == list("abcd")
+
+
+# --- what it refuses ---
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"n_components": 0}, "n_components must be a whole number of at least 1, not 0"),
+        ({"n_landmarks": 0}, "n_landmarks must be a whole number of at least 1, not 0"),
+        ({"n_landmarks": 2.5}, "n_landmarks must be a whole number"),
+        ({"n_landmarks": N + 1}, f"n_landmarks must be at most the number of points, {N}, not {N + 1}"),
+        ({"n_init": 0}, "n_init must be a whole number of at least 1"),
+        ({"selection": "best"}, "selection must be one of 'random', 'maxmin'"),
+        ({"refine": "some"}, "refine must be one of 'none', 'panel', 'full', not 'some'"),
+        ({"closed_form": "open"}, "closed_form must be 'least_squares' or 'classical', not 'open'"),
+        ({"landmarks": [0, 1, N], "n_landmarks": None}, f"row indices from 0 to {N - 1}, but {N} is among them"),
+        ({"landmarks": [0, 1, -1], "n_landmarks": None}, "but -1 is among them"),
+        ({"landmarks": [0, 1, 2, 3]}, "n_landmarks is 40, but landmarks lists 4: give one of them"),
+        ({"landmarks": "first", "n_landmarks": None}, "landmarks must be a list of row indices"),
+        ({"metric": "nearness"}, "metric 'nearness' cannot be used on these points"),
+        ({"metric_params": {"p": 3}}, "metric_params belong to a metric, but metric is 'precomputed'"),
+        ({"random_state": "x"}, "random_state must be"),
+        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64', not 'float16'"),
+        ({"client": "tcp://127.0.0.1:8786"}, r"client must be a connected distributed\.Client, not str"),
+        ({"memory_limit": "lots"}, "memory_limit must be a positive number of bytes"),
+        ({"n_jobs": 0}, "n_jobs must be"),
+    ],
+)
+def test_wrong_parameters_are_a_sentence(wrong, sentence):
+    with pytest.raises(InputError, match=sentence) as caught:
+        fitted(matrix(), **wrong)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "nonsense"])
+@pytest.mark.parametrize("given", ["points", "panel"])
+def test_wrong_types_are_a_sentence_whatever_is_given(dtype, given):
+    X = features() if given == "points" else cdist(features(), features()[:60])
+    more = {"metric": "euclidean"} if given == "points" else {"landmarks": range(60)}
+    with pytest.raises(InputError, match=f"dtype must be 'float32' or 'float64', not '{dtype}'"):
+        fitted(X, dtype=dtype, **more)
+
+
+def test_wrong_data_is_a_sentence(tmp_path):
+    panel = cdist(features(), features()[:60])
+    spoiled = features().copy()
+    spoiled[100, 2] = np.nan
+    negative = matrix() - 3
+    np.fill_diagonal(negative, 0)
+    cases = [
+        (panel, {}, "landmarks must say which rows the columns of the panel belong to"),
+        (panel, {"landmarks": range(59)}, "landmarks lists 59 rows for the 60 columns"),
+        (panel, {"landmarks": [*range(59), N]}, f"but {N} is among them"),
+        (panel, {"landmarks": range(60), "n_landmarks": 61}, "n_landmarks must be at most .*60, not 61"),
+        (panel, {"landmarks": range(60), "refine": "full"}, "refine='full' needs the whole matrix"),
+        (panel, {"landmarks": range(60), "refine": "panel", "n_landmarks": 60}, "refine='panel' needs dissimilarities"),
+        (panel, {"landmarks": range(1, 61)}, "instead of 0 from landmark"),
+        (features(), {"metric": "euclidean", "refine": "full"}, "refine='full' needs the whole matrix"),
+        (spoiled, {"metric": "euclidean"}, "point 100 has NaN or infinite features"),
+        (negative, {}, "negative"),
+        (tmp_path / "nothing.npy", {}, "nothing.npy"),
+        (tmp_path / "nothing.zarr", {}, "nothing.zarr does not exist"),
+    ]
+    for X, more, sentence in cases:
+        told = []
+        with pytest.raises((InputError, FileNotFoundError), match=sentence):
+            fitted(X, on_stage=told.append, **more)
+        assert "landmarks" not in " ".join(told), sentence  # before any work
+
+
+def test_too_small_a_budget_is_refused():
+    with pytest.raises(BudgetError, match="memory_limit leaves nothing beside the coordinates of 260 points; raise it"):
+        fitted(matrix(), memory_limit=10_000)
+    with pytest.raises(BudgetError, match="memory_limit leaves .* a worker for rows"):
+        fitted(matrix(), memory_limit=8 * N * 11 + 500)
+    with pytest.raises(BudgetError, match="memory_limit leaves .* a worker for rows"):
+        fitted(matrix(), memory_limit=8 * N * 11 + 10_000, refine="full")
+
+
+def test_not_fitted(tmp_path):
+    with pytest.raises(InputError, match="not fitted yet: call fit, or LandmarkMDS.load, first"):
+        LandmarkMDS().transform(np.zeros((1, 3)))
+    with pytest.raises(InputError, match="not fitted yet: call fit before save"):
+        LandmarkMDS().save(tmp_path / "map.zarr")
+
+
+# --- scikit-learn and the package ---
+
+
+class Connection:
+    """Like a client: it can be neither copied nor pickled."""
+
+    def __reduce__(self):
+        raise TypeError("cannot pickle a connection")
+
+
+def test_scikit_learn_conventions():
+    mds = LandmarkMDS(3, n_landmarks=50, selection="maxmin", client=(client := Connection()))
+    twin = clone(mds)
+    assert twin.client is client
+    assert twin.get_params() == mds.get_params()
+    assert LandmarkMDS(**mds.get_params()).get_params() == mds.get_params()
+    assert not hasattr(clone(fitted(matrix())), "embedding_")
+    assert get_tags(LandmarkMDS()).input_tags.pairwise
+    assert not get_tags(LandmarkMDS(metric="euclidean")).input_tags.pairwise
+    with pytest.raises(TypeError):
+        LandmarkMDS(2, 100)
+    settings = {"n_landmarks": 40, "random_state": 0}
+    assert_array_equal(LandmarkMDS(**settings).fit_transform(matrix()), fitted(matrix()).embedding_)
+    assert repr(LandmarkMDS(3)) == "LandmarkMDS(n_components=3)"
+
+
+def test_pickling_keeps_the_map_and_leaves_the_client():
+    mds = fitted(matrix())
+    mds.client = Connection()
+    again = pickle.loads(pickle.dumps(mds))
+    assert again.client is None
+    new = cdist(features(5, seed=9), features()[mds.landmarks_])
+    assert_array_equal(again.transform(new), mds.transform(new))
+
+
+def test_seeds():
+    one, same, other = (fitted(matrix(), random_state=s) for s in (3, 3, 4))
+    assert_array_equal(one.embedding_, same.embedding_)
+    assert not np.array_equal(one.landmarks_, other.landmarks_)
+    drawn = fitted(matrix(), random_state=None)
+    assert_array_equal(fitted(matrix(), random_state=drawn.seed_).embedding_, drawn.embedding_)
+
+
+@pytest.mark.parametrize("refine", ["none", "panel", "full"])
+def test_threads_change_no_bit(refine):
+    one, two = (fitted(sorted_digits(), n_jobs=jobs, refine=refine) for jobs in (1, 2))
+    assert_array_equal(one.embedding_, two.embedding_)
+    assert one.normalized_stress_ == two.normalized_stress_
+
+
+def test_refinement_through_the_panel_never_raises_what_it_is_judged_by():
+    for seed in range(3):
+        settings = {"n_landmarks": 100, "random_state": seed}
+        placed, refined = (LandmarkMDS(refine=r, **settings).fit(sorted_digits()) for r in ("none", "panel"))
+        with open_data(sorted_digits(), InProcessExecutor()) as data:
+            pairs = _hold_out(data, placed.landmarks_, LandmarkConfig(seed=seed), JUDGE)
+        stress = []
+        for mds in (placed, refined):
+            d = cdist(mds.embedding_[pairs.rows], mds.embedding_[pairs.columns])
+            stress.append(np.sqrt(((pairs.values - d) ** 2).sum() / (pairs.values**2).sum()))
+        assert stress[1] <= stress[0] * (1 + 1e-12)
+        assert refined.result_.passes > 0
+
+
+def test_landmarks_stand_on_the_core_and_the_core_does_not_know_them():
+    code = (
+        "import sys, numpy as np\n"
+        "from psmds_dist import PatternSearchMDS\n"
+        "import psmds_dist.cli\n"
+        "PatternSearchMDS(max_epochs=1).fit(np.ones((9, 9)) - np.eye(9))\n"
+        "sys.exit('landmarks' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert sorted(dir(landmarks)) == ["LandmarkMDS", "choose"]
+    with pytest.raises(AttributeError, match="module 'landmarks' has no attribute 'nothing'"):
+        landmarks.nothing  # noqa: B018
+
+
+def test_models_say_what_they_are():
+    model = fitted(matrix()).model_
+    assert isinstance(model, Model)
+    assert (model.metric, model.features, model.dtype) == ("precomputed", None, "float32")
+    assert fitted(features(), metric="euclidean").model_.features.shape == (40, 4)
