@@ -15,12 +15,11 @@ from landmarks.building import check_panel
 from landmarks.evidence import HeldOut
 from landmarks.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel import PointsPanel, StorePanel, points_panel, store_panel
-from landmarks.tables import Panel, Table, pick, picked
+from landmarks.tables import Panel, Table, picked
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest import open_npy
 from psmds_dist.ingest.sources import load_npy
-from psmds_dist.inputs import row_source
+from psmds_dist.inputs import row_source, row_type
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
 
 USUAL = 1000
@@ -331,6 +330,7 @@ def open_data(
     InputError
         When it is none of these.
     """
+    dtype = row_type(dtype)
     if metric != "precomputed":
         with points_input(X, executor, scratch=scratch) as points:
             yield PointsData.of(points, metric, dict(metric_params or {}), dtype)

@@ -23,6 +23,12 @@ CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f
 """Columns of ``curve_``."""
 
 
+def _row_names(points: Any) -> list[str] | None:
+    """Row names of a data frame, whose columns are features."""
+    framed = hasattr(points, "index") and hasattr(points, "columns")
+    return [str(name) for name in points.index] if framed else None
+
+
 class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
     """Multidimensional scaling of very many points through landmarks.
 
@@ -187,7 +193,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
             dtype=self.dtype,
             scratch=self.scratch,
         ) as data:
-            ids = data.ids or labels_of(X)
+            ids = data.ids or (labels_of(X) if self.metric == "precomputed" else _row_names(X))
             if data.pool is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)

@@ -506,7 +506,11 @@ def _curve(
     points = held_out.points
     rows = picked(panel, points)
     counts = [landmarks.size // k for k in (8, 4, 2, 1) if landmarks.size // k > 2 * config.n_components]
-    return [CurvePoint(count, _with_fewer(rows, points, among, held_out, config, count)) for count in counts]
+    return [
+        CurvePoint(count, _with_fewer(rows, points, among, held_out, config, count))
+        for count in counts
+        if among.first(count).values.any()  # the first may all be one point
+    ]
 
 
 def _with_fewer(

@@ -202,7 +202,8 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         **{name: getattr(result.stress, name) for name in ("mse", "raw_stress", "stress1", "normalized_stress")},
         "held_out": None if result.estimate is None else vars(result.estimate),
         "curve": [{"n_landmarks": c.n_landmarks, **_interval(c.stress)} for c in result.curve],
-        "seconds": result.seconds,
+        "seconds": sum(result.seconds.values()),
+        "stages": result.seconds,
     }
 
 

@@ -104,7 +104,7 @@ def panel_pass(executor: Executor, work: Pull) -> PanelPass:
     placement: Placement | None = None
     sums: dict[int, Floats] = {}
     for group, (found, part) in executor.run(work, range(layout.count)):
-        points = np.concatenate([np.arange(*layout.bounds(b)) for b in sorted(group)])
+        points = layout.points(sorted(group))
         if placement is None:
             placement = tuple(np.empty((layout.n, *column.shape[1:]), column.dtype) for column in found)  # type: ignore[assignment]
         for whole, column in zip(placement or (), found, strict=True):

@@ -89,9 +89,7 @@ class Pick:
         return self.held.collect(blocks, lambda b: (b.rows[np.ix_(b.slots, self.columns)],))
 
 
-def gather(
-    executor: Executor, work: Callable[[Sequence[int]], A], layout: Layout, blocks: Sequence[int]
-) -> A:
+def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layout, blocks: Sequence[int]) -> A:
     """Run work over blocks and put the arrays of all groups into the order of the points."""
     parts = sorted(executor.run(work, blocks), key=lambda part: part[0][0])
     points = np.concatenate([points_of(layout, group) for group, _ in parts])
@@ -102,4 +100,4 @@ def gather(
 
 def points_of(layout: Layout, blocks: Sequence[int]) -> Ints:
     """Points of some blocks, ascending."""
-    return np.concatenate([np.arange(*layout.bounds(b)) for b in sorted(blocks)])
+    return layout.points(sorted(blocks))

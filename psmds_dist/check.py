@@ -173,9 +173,7 @@ def _refuse_faults(scan: Scan, ids: Ids) -> None:
             "by finite dissimilarities or leave out their points."
         )
     if not math.isfinite(scan.rms):
-        raise InputError(
-            "the squares of the dissimilarities overflow; divide the matrix by a constant first."
-        )
+        raise InputError("the squares of the dissimilarities overflow; divide the matrix by a constant first.")
 
 
 def _refuse_similarities(scan: Scan, rms: float) -> None:

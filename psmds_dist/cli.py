@@ -42,9 +42,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name all commands."""
-        return sorted(
-            {*super().list_commands(ctx), *(point.name for point in entry_points(group="psmds.commands"))}
-        )
+        return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group="psmds.commands"))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Find a command here, or load it from the package that adds it."""
@@ -98,9 +96,7 @@ where_to_run = _apply(
     click.option("--scheduler", help="Address of a running Dask scheduler, such as tcp://host:8786."),
     click.option("--scheduler-file", type=click.Path(), help="Scheduler file of a running Dask scheduler."),
     click.option("--threads", type=click.IntRange(1), help="Kernel threads a process [default: all cores]."),
-    click.option(
-        "--memory-limit", help="Memory a worker may take, such as '4 GiB' [default: 80 % of what is free]."
-    ),
+    click.option("--memory-limit", help="Memory a worker may take, such as '4 GiB' [default: 80 % of what is free]."),
 )
 quietly = click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 overwriting = click.option("--overwrite", is_flag=True, help="Replace what is at the target.")
@@ -165,9 +161,7 @@ def _build(
         )
     if not options["quiet"]:
         size = format_bytes(check.n**2 * source.dtype.itemsize)
-        click.echo(
-            f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked."
-        )
+        click.echo(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
 
 
 def where_to_run_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -178,9 +172,7 @@ def where_to_run_of(options: dict[str, Any]) -> dict[str, Any]:
 @main.command()
 @click.argument("points", type=click.Path(exists=True, dir_okay=False))
 @click.argument("target", type=click.Path())
-@click.option(
-    "--metric", default="euclidean", show_default=True, help="Any metric of scipy.spatial.distance.cdist."
-)
+@click.option("--metric", default="euclidean", show_default=True, help="Any metric of scipy.spatial.distance.cdist.")
 @storing
 def distances(points: str, target: str, metric: str, **options: Any) -> None:
     """Write the distances between POINTS (.npy, N x D) to the store TARGET.
@@ -209,9 +201,7 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
     from psmds_dist.ingest import open_npy
     from psmds_dist.store import open_rows
 
-    source = (
-        open_npy(matrix, options["dtype"]) if Path(matrix).is_file() else open_rows(matrix, options["dtype"])
-    )
+    source = open_npy(matrix, options["dtype"]) if Path(matrix).is_file() else open_rows(matrix, options["dtype"])
     with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
 
@@ -219,29 +209,21 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @main.command()
 @click.argument("matrix", type=click.Path())
 @click.argument("target", type=click.Path())
-@click.option(
-    "--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map."
-)
+@click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
 @click.option("--seed", default=0, show_default=True, help="Seed of every random number.")
 @click.option("--monotone", is_flag=True, help="Never let the error rise (slower).")
-@click.option(
-    "--eps", default=1e-4, show_default=True, help="Halve the radius when an epoch gains at most this share."
-)
+@click.option("--eps", default=1e-4, show_default=True, help="Halve the radius when an epoch gains at most this share.")
 @click.option("--radius", type=float, help="Starting radius [default: searched].")
 @click.option("--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square].")
 @click.option("--max-epochs", default=500, show_default=True)
-@click.option(
-    "--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch."
-)
+@click.option("--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch.")
 @click.option(
     "--init",
     default="auto",
     show_default=True,
     help="Begin at 'random', at 'landmarks', or as suits the size.",
 )
-@click.option(
-    "--dtype", type=click.Choice(["float32", "float64"]), help="Type of the rows [default: the store's]."
-)
+@click.option("--dtype", type=click.Choice(["float32", "float64"]), help="Type of the rows [default: the store's].")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @overwriting
 @where_to_run
@@ -280,10 +262,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
         )
     write_result(target, result, matrix=source.path, overwrite=options["overwrite"])
     solution = result.solution
-    say(
-        f"{len(solution.history)} epochs in {result.seconds:.2f} s, stopped by {solution.stop_reason}; "
-        f"map in {target}"
-    )
+    say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, stopped by {solution.stop_reason}; map in {target}")
     say(stress_lines(solution.stress))
     if options["plot"]:
         _picture(read_result(target), options["plot"])
@@ -300,9 +279,13 @@ def _picture(result: Result, path: str) -> None:
 
     title = f"{result.attributes['n']:,} points, normalised stress {result.stress.normalized_stress:.4f}"
     save_map(
-        path, result.embedding, colour=result.stress.point_stress, colour_label="point stress", title=title,
+        path,
+        result.embedding,
+        colour=result.stress.point_stress,
+        colour_label="point stress",
+        title=title,
         history=result.history,
-    )  # fmt: skip
+    )
 
 
 @main.command()
@@ -322,9 +305,7 @@ def info(path: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("result", type=click.Path(exists=True))
-@click.option(
-    "--matrix", type=click.Path(), help="The dissimilarities [default: where the result was made from]."
-)
+@click.option("--matrix", type=click.Path(), help="The dissimilarities [default: where the result was made from].")
 @click.option(
     "--worst", default=5, show_default=True, type=click.IntRange(0), help="List the points of highest stress."
 )
@@ -344,7 +325,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
     from psmds_dist.store import open_rows
 
     found = read_result(result)
-    place = matrix or found.attributes["matrix"]
+    place = matrix or found.attributes.get("matrix")
     if place is None:
         raise InputError(f"{result} does not say where its dissimilarities are: pass --matrix.")
     source = open_rows(place)
@@ -359,9 +340,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
         click.echo("\n" + table(*_comparisons(source, found, compare)))
 
 
-def _comparisons(
-    source: RowSource, found: Result, methods: tuple[str, ...]
-) -> tuple[list[str], list[list[str]]]:
+def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
     from psmds_dist import compare
 
     matrix = compare.load(source)
@@ -387,9 +366,7 @@ def export(result: str, output: str) -> None:
 @main.command()
 @click.option("--output", default="demo-output", show_default=True, type=click.Path(file_okay=False))
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1))
-@click.option(
-    "--points", default=10_000, show_default=True, type=click.IntRange(100), help="Points of the manifold."
-)
+@click.option("--points", default=10_000, show_default=True, type=click.IntRange(100), help="Points of the manifold.")
 def demo(output: str, workers: int, points: int) -> None:
     """Embed real digits and a large manifold on Dask workers of this machine, and draw both maps."""
     from psmds_dist.demo import run

@@ -66,9 +66,7 @@ class SolverConfig:
         _real("eps", self.eps, above=0, equal=True)
         _real("direction_share", self.direction_share, above=0, equal=False)
         if self.direction_share > 1:
-            raise InputError(
-                f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}."
-            )
+            raise InputError(f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}.")
         for name in ("radius", "radius_tol"):
             if getattr(self, name) is not None:
                 _real(name, getattr(self, name), above=0, equal=False)

@@ -53,9 +53,7 @@ def manifold(n: int) -> Example:
     """Draw points from a surface rolled up twice in three dimensions: an S-curve with a bend across it."""
     random = np.random.default_rng(0)
     along, across = random.uniform(-1.5 * np.pi, 1.5 * np.pi, n), random.uniform(0, 2, n)
-    surface = np.column_stack(
-        (np.sin(along), across + 0.3 * np.cos(2 * along), np.sign(along) * (np.cos(along) - 1))
-    )
+    surface = np.column_stack((np.sin(along), across + 0.3 * np.cos(2 * along), np.sign(along) * (np.cos(along) - 1)))
     return Example("manifold", surface, along, "place along the curve")
 
 
@@ -100,9 +98,7 @@ def _summary(maps: dict[str, Embedding], workers: int, alone: Embedding, other: 
     rows.append(_row("SMACOF, digits, this process", other.stress.normalized_stress, other.seconds))
     say("\n" + table(["", "normalised stress", "seconds"], rows))
     same = np.array_equal(alone.solution.embedding, maps["digits"].solution.embedding)
-    say(
-        f"\nThe digits' maps from {workers} workers and from this process are the same to the last bit: {same}."
-    )
+    say(f"\nThe digits' maps from {workers} workers and from this process are the same to the last bit: {same}.")
     say(f"In this process pattern search was {other.seconds / alone.seconds:.0f} times faster than SMACOF.")
 
 
@@ -120,9 +116,13 @@ def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, s
     rows = open_rows(store)
     with progress(quiet=False) as show:
         result = embed(
-            rows, SolverConfig(seed=0), executor, memory_limit=limit, on_epoch=show,
+            rows,
+            SolverConfig(seed=0),
+            executor,
+            memory_limit=limit,
+            on_epoch=show,
             on_plan=lambda plan: say(f"  {plan.describe()}"),
-        )  # fmt: skip
+        )
     solution = result.solution
     peak = max(result.peak_memory.values())
     say(
@@ -132,9 +132,13 @@ def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, s
     write_result(output / f"{example.name}.map.zarr", result, matrix=str(store), overwrite=True)
     title = f"{example.name}: normalised stress {solution.stress.normalized_stress:.4f}"
     save_map(
-        output / f"{example.name}.png", solution.embedding, colour=example.colour,
-        colour_label=example.colour_label, title=title, history=solution.history,
-    )  # fmt: skip
+        output / f"{example.name}.png",
+        solution.embedding,
+        colour=example.colour,
+        colour_label=example.colour_label,
+        title=title,
+        history=solution.history,
+    )
     return result
 
 

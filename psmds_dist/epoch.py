@@ -30,9 +30,7 @@ class Field:
 
     def measure(self, x: Floats) -> Floats:
         """Exact sums of every row, ``(n, 3)``: squared residuals, squared distances, squared dissimilarities."""
-        (sums,) = gather(
-            self.executor, Measure(self.held, x), self.held.layout, range(self.held.layout.count)
-        )
+        (sums,) = gather(self.executor, Measure(self.held, x), self.held.layout, range(self.held.layout.count))
         return sums
 
 

@@ -184,9 +184,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         config = self._config()
         names = labels_of(X)
         executor = executor_for(self.client, self.n_jobs)
-        with row_source(
-            X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch
-        ) as source:
+        with row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source:
             result = embed(
                 source,
                 config,
@@ -267,9 +265,7 @@ def seed_from(random_state: object) -> int:
         return int(check_random_state(random_state).randint(2**31))
     elif isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))
-    raise InputError(
-        f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}."
-    )
+    raise InputError(f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}.")
 
 
 def executor_for(client: Any, n_jobs: object) -> AnyExecutor:

@@ -16,12 +16,13 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import numpy as np
 import psutil
 
 from psmds_dist import rows
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.partition import groups, owners
-from psmds_dist.types import InputError, WorkerError
+from psmds_dist.types import InputError, Ints, WorkerError
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
@@ -194,7 +195,8 @@ class DaskExecutor:
 
     def _submit(self, held: Any, part: list[int], address: str | None = None) -> Any:
         where: dict[str, Any] = {"workers": [address], "allow_other_workers": True} if address else {}
-        return self._client.submit(_call, held, part, key=f"psmds-{uuid.uuid4().hex}", pure=False, **where)
+        blocks = np.array(part, dtype=np.int64)  # not a list, in which Dask would look for futures
+        return self._client.submit(_call, held, blocks, key=f"psmds-{uuid.uuid4().hex}", pure=False, **where)
 
     def memory_limit(self) -> int:
         """Bytes a worker may take when nobody said: half the smallest worker's limit, or of its machine."""
@@ -229,9 +231,7 @@ class DaskExecutor:
         seen = self._client.run(os.path.exists, path, on_error="ignore")
         blind = sorted(worker for worker, sees in seen.items() if not sees)
         if blind:
-            raise InputError(
-                f"{len(blind)} of {len(seen)} workers (first {blind[0]}) cannot see {path}: {advice}."
-            )
+            raise InputError(f"{len(blind)} of {len(seen)} workers (first {blind[0]}) cannot see {path}: {advice}.")
 
     def compute(self, collection: Any) -> None:
         """Compute a Dask collection on the cluster."""
@@ -254,14 +254,11 @@ class DaskExecutor:
 AnyExecutor = InProcessExecutor | DaskExecutor
 
 
-def write_dask_array(
-    array: Any, write: Callable[[int, Any], object], rows: int, executor: AnyExecutor
-) -> None:
+def write_dask_array(array: Any, write: Callable[[int, Any], object], rows: int, executor: AnyExecutor) -> None:
     """Compute a Dask array in blocks of whole rows and hand each to ``write(block, rows)``, where it is.
 
     Every Dask chunk is exactly one block, so no two tasks ever write to the same chunk of a store.
     """
-    import numpy as np
     from dask.array import map_blocks
 
     def one(part: Any, block_id: tuple[int, int]) -> Any:
@@ -277,12 +274,12 @@ def _identity(work: Work[R]) -> Work[R]:
     return work
 
 
-def _call(work: Work[R], blocks: list[int]) -> R:
+def _call(work: Work[R], blocks: Ints) -> R:
     """Run work in a worker, with kernels on as many threads as the worker was given."""
     from distributed import get_worker
 
     with parallel_region(get_worker().state.nthreads):
-        return work(blocks)
+        return work(blocks.tolist())
 
 
 def _is_loss(error: Exception) -> bool:
@@ -301,8 +298,7 @@ def _raise_explained(error: Exception) -> NoReturn:
         ) from error
     if isinstance(error, ModuleNotFoundError):
         raise WorkerError(
-            f"a worker cannot import {error.name!r}: install psmds-dist, in the same versions, where the "
-            "workers run."
+            f"a worker cannot import {error.name!r}: install psmds-dist, in the same versions, where the workers run."
         ) from error
     raise error
 
@@ -395,9 +391,7 @@ def local_client(workers: int, threads: int) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
     settings = {
-        **{
-            f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()
-        },
+        **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
         "distributed.scheduler.worker-ttl": "60s",
         "distributed.scheduler.no-workers-timeout": f"{PATIENCE}s",
         "distributed.worker.memory.target": False,

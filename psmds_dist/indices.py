@@ -25,21 +25,13 @@ def check_landmarks(landmarks: Sequence[int] | Ints, n: int, width: int | None =
     given = np.asarray(landmarks)
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
         hint = "; turn a mask into indices by np.flatnonzero" if given.dtype.kind == "b" else ""
-        raise InputError(
-            f"landmarks must be a list of row indices, not {given.dtype} of shape {given.shape}{hint}."
-        )
+        raise InputError(f"landmarks must be a list of row indices, not {given.dtype} of shape {given.shape}{hint}.")
     if width not in (None, given.size):
-        raise InputError(
-            f"landmarks lists {given.size} rows for the {width} columns of the panel: list one for each."
-        )
+        raise InputError(f"landmarks lists {given.size} rows for the {width} columns of the panel: list one for each.")
     outside = given[(given < 0) | (given >= n)]
     if outside.size:
-        raise InputError(
-            f"landmarks must be row indices from 0 to {n - 1}, but {int(outside[0])} is among them."
-        )
+        raise InputError(f"landmarks must be row indices from 0 to {n - 1}, but {int(outside[0])} is among them.")
     kinds, counts = np.unique(given, return_counts=True)
     if (counts > 1).any():
-        raise InputError(
-            f"landmarks lists {int(kinds[counts > 1][0])} more than once: list each landmark once."
-        )
+        raise InputError(f"landmarks lists {int(kinds[counts > 1][0])} more than once: list each landmark once.")
     return given.astype(np.int64)

@@ -45,9 +45,7 @@ def size_of(matrix: Any) -> int:
     if not all(length == length for length in shape):
         raise InputError("X is a Dask array of unknown shape: call its compute_chunk_sizes() first.")
     if len(shape) != 2 or shape[0] != shape[1]:
-        hint = (
-            "; for a table of features compute distances first ('psmds distances')" if len(shape) == 2 else ""
-        )
+        hint = "; for a table of features compute distances first ('psmds distances')" if len(shape) == 2 else ""
         raise InputError(f"X must be a square matrix of dissimilarities, not of shape {shape}{hint}.")
     return int(shape[0])
 
@@ -84,7 +82,7 @@ def row_source(
     InputError
         When the input cannot be read as a square matrix of numbers.
     """
-    dtype = _row_type(dtype)
+    dtype = row_type(dtype)
     if isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix):
         yield _stored(matrix, executor, dtype, symmetrize)
     elif _is_from("dask", matrix):
@@ -100,7 +98,14 @@ def row_source(
                 yield _copied(source, path)
 
 
-def _row_type(dtype: Any) -> str:
+def row_type(dtype: Any) -> str:
+    """Name of a type that rows can be delivered in.
+
+    Raises
+    ------
+    InputError
+        For any other.
+    """
     with suppress(TypeError):
         name = str(np.dtype(dtype))
         if name in ("float32", "float64"):

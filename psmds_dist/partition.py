@@ -6,9 +6,12 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
-from psmds_dist.types import BudgetError, InputError
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.types import BudgetError, InputError, Ints
 
 BLOCK_BYTES = 8_000_000
 """Row data of a block, counted in float32."""
@@ -32,12 +35,12 @@ class Layout:
         """Numbers in a row."""
         return self.n if self.width is None else self.width
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Rows a block."""
         return max(1, min(BLOCK_BYTES // (4 * self.columns), self.n // MIN_BLOCKS))
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Number of blocks."""
         return -(-self.n // self.rows)
@@ -46,6 +49,15 @@ class Layout:
         """First row of a block and the row after its last."""
         lo = block * self.rows
         return lo, min(lo + self.rows, self.n)
+
+    def points(self, blocks: Iterable[int]) -> Ints:
+        """Points of some blocks, block by block."""
+        points = self.spread(np.fromiter(blocks, np.int64) * self.rows)
+        return points[points < self.n]
+
+    def spread(self, starts: Ints) -> Ints:
+        """For blocks that begin at ``starts``, the places of all their rows, as if every block were full."""
+        return (starts[:, None] + np.arange(self.rows)).ravel()
 
 
 @dataclass(frozen=True)
@@ -126,22 +138,29 @@ def owners(blocks: Iterable[int], workers: Mapping[str, int]) -> dict[str, list[
     workers : mapping of str to int
         Threads of each worker by its name.
     """
-    pairs: dict[int, list[int]] = {}
-    for block in sorted(blocks):
-        pairs.setdefault(block // 2, []).append(block)
-    total = sum(workers.values())
-    room = {name: -(-len(pairs) * threads // total) for name, threads in workers.items()}
-    owned: dict[str, list[int]] = {name: [] for name in workers}
-    for pair, members in pairs.items():
-        name = max((w for w in room if room[w] > 0), key=lambda w: (_affinity(w, pair), w))
-        room[name] -= 1
-        owned[name] += members
-    return owned
+    numbers = np.unique(np.fromiter(blocks, np.int64))
+    pairs, pair_of = np.unique(numbers // 2, return_inverse=True)
+    names = list(workers)
+    liking = np.array([_affinity(name, pairs) for name in names])
+    room = np.array([-(-pairs.size * workers[name] // sum(workers.values())) for name in names])
+    owner = np.full(pairs.size, -1)
+    while (left := np.flatnonzero(owner < 0)).size:
+        open_ = np.flatnonzero(room > 0)
+        first = open_[liking[np.ix_(open_, left)].argmax(axis=0)]
+        for worker in open_:
+            taken = left[first == worker][: room[worker]]
+            owner[taken] = worker
+            room[worker] -= taken.size
+    return {name: numbers[owner[pair_of] == k].tolist() for k, name in enumerate(names)}
 
 
-@lru_cache(1 << 20)
-def _affinity(worker: str, pair: int) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{worker}/{pair}".encode(), digest_size=8).digest(), "big")
+def _affinity(worker: str, pairs: Ints) -> NDArray[np.uint64]:
+    """How much a worker likes each pair: random numbers (splitmix64) with the worker's name as their seed."""
+    seed = np.uint64(int.from_bytes(hashlib.blake2b(worker.encode(), digest_size=8).digest(), "big"))
+    z = pairs.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def groups(blocks: Sequence[int], size: int | None) -> list[list[int]]:

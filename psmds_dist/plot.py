@@ -25,9 +25,7 @@ def require_picture_place(path: str | os.PathLike[str]) -> None:
     place = Path(path)
     kinds = FigureCanvasAgg.get_supported_filetypes()
     if place.suffix[1:].lower() not in kinds:
-        raise InputError(
-            f"cannot save a picture to {str(place)!r}: its name must end in .{', .'.join(kinds)}."
-        )
+        raise InputError(f"cannot save a picture to {str(place)!r}: its name must end in .{', .'.join(kinds)}.")
     if not place.absolute().parent.is_dir():
         raise InputError(f"cannot save a picture to {str(place)!r}: there is no such directory.")
 

@@ -113,8 +113,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(line[k]) for line in [head, *rows]) for k in range(len(head))]
     lines = [
         "  ".join(
-            cell.ljust(w) if k == 0 else cell.rjust(w)
-            for k, (cell, w) in enumerate(zip(line, widths, strict=True))
+            cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(line, widths, strict=True))
         )
         for line in [head, *rows]
     ]

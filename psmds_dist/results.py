@@ -42,9 +42,7 @@ class Result:
     attributes: dict[str, Any]
 
 
-def write_result(
-    path: str | os.PathLike[str], result: Embedding, *, matrix: str | None, overwrite: bool
-) -> None:
+def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str | None, overwrite: bool) -> None:
     """Write a run's outcome as a Zarr group.
 
     Parameters
@@ -70,10 +68,7 @@ def write_result(
         "embedding": solution.embedding,
         "raw_embedding": solution.raw_embedding,
         "point_stress": stress.point_stress,
-        **{
-            f"history/{column}": np.ascontiguousarray(solution.history[column])
-            for column in HISTORY.names or ()
-        },
+        **{f"history/{column}": np.ascontiguousarray(solution.history[column]) for column in HISTORY.names or ()},
     }
     attributes = {
         "matrix": matrix,
@@ -109,7 +104,8 @@ def read_result(path: str | os.PathLike[str]) -> Result:
     from psmds_dist.store import read_result as read
 
     arrays, attributes, ids = read(path)
-    columns = [arrays[f"history/{name}"] for name in HISTORY.names or ()]
+    none = np.empty(0)  # a map that was placed, not solved, has no history
+    columns = [arrays.get(f"history/{name}", none) for name in HISTORY.names or ()]
     history = np.empty(len(columns[0]), dtype=HISTORY)
     for name, column in zip(HISTORY.names or (), columns, strict=True):
         history[name] = column
@@ -120,7 +116,7 @@ def read_result(path: str | os.PathLike[str]) -> Result:
         normalized_stress=float(attributes["normalized_stress"]),
         point_stress=arrays["point_stress"],
     )
-    return Result(arrays["embedding"], arrays["raw_embedding"], stress, history, ids, attributes)
+    return Result(arrays["embedding"], arrays.get("raw_embedding", arrays["embedding"]), stress, history, ids, attributes)
 
 
 def export(result: Result, path: str | os.PathLike[str]) -> None:
@@ -155,17 +151,13 @@ def write_coordinates(
             np.save(file, embedding)
     elif kind in (".csv", ".tsv"):
         columns = embedding if point_stress is None else np.column_stack((embedding, point_stress))
-        names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (
-            point_stress is not None
-        )
+        names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (point_stress is not None)
         _write_table(Path(path), "," if kind == ".csv" else "\t", names, columns, ids)
     else:
         raise InputError(f"output {str(path)!r} must end in .csv, .tsv or .npy.")
 
 
-def _write_table(
-    path: Path, separator: str, names: list[str], columns: Floats, ids: list[str] | None
-) -> None:
+def _write_table(path: Path, separator: str, names: list[str], columns: Floats, ids: list[str] | None) -> None:
     import csv
 
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -48,9 +48,7 @@ class RowCache:
         self.source = source
         self.layout = layout_of(source)
         self._memory = RowMemory.plan(self.layout, source.dtype.itemsize, source.band, budget)
-        self._data: Rows = np.empty(
-            (self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype
-        )
+        self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
         self._slot: dict[int, int] = {}
         self._buffers: list[Rows] = []
         self._lock = threading.Lock()
@@ -74,12 +72,14 @@ class RowCache:
                 yield batch
 
     def _kept(self, blocks: Sequence[int]) -> Batch:
-        return Batch(self._data, *self._places(blocks, {b: self._slot[b] for b in blocks}))
+        return Batch(self._data, *self._places(blocks, self._slot))
 
     def _places(self, blocks: Sequence[int], start: dict[int, int]) -> tuple[Ints, Ints]:
-        bounds = [(b, *self.layout.bounds(b)) for b in blocks]
-        slots = np.concatenate([np.arange(start[b], start[b] + hi - lo) for b, lo, hi in bounds])
-        return slots, np.concatenate([np.arange(lo, hi) for _, lo, hi in bounds])
+        """Where the rows of some blocks are, and whose they are."""
+        points = self.layout.spread(np.array(blocks) * self.layout.rows)
+        slots = self.layout.spread(np.array([start[b] for b in blocks]))
+        there = points < self.layout.n
+        return slots[there], points[there]
 
     def _runs(self, blocks: Sequence[int]) -> list[_Run]:
         """Group blocks that share a band of storage; a run spans what lies between them as well."""
@@ -136,7 +136,7 @@ class ResidentRows:
 
     def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
         """Yield the rows of ``blocks`` as one batch."""
-        points = np.concatenate([np.arange(*self._layout.bounds(b)) for b in sorted(blocks)])
+        points = self._layout.points(sorted(blocks))
         yield Batch(self._matrix, points, points)
 
 

@@ -63,11 +63,7 @@ class Plan:
     def describe(self) -> str:
         """Say in one line how the matrix will be read."""
         matrix = format_bytes(self.layout.count * self.memory.block_bytes)
-        kept = (
-            "kept in memory"
-            if self.cached_share == 1
-            else f"{self.cached_share:.0%} kept in memory, rest streamed"
-        )
+        kept = "kept in memory" if self.cached_share == 1 else f"{self.cached_share:.0%} kept in memory, rest streamed"
         again = ""
         if self.read_cost > 1.05 and self.cached_share < 1:
             again = f"; an epoch reads its chunks {self.read_cost:.1f} times, so ingest it once"
@@ -76,9 +72,7 @@ class Plan:
         return f"{self.layout.n:,} points, rows {matrix}, {who} with {budget} each: {kept}{again}"
 
 
-def plan_run(
-    source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: Any = None
-) -> Plan:
+def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: Any = None) -> Plan:
     """Decide how memory is spent, or refuse.
 
     Raises
@@ -171,13 +165,9 @@ def embed(
         warm_up(source, config.n_components, executor, config.tried_axes)
         began = time.perf_counter()
         name, start, config = _begin(init, source, config, executor)
-        solution = solve(
-            source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
-        )
+        solution = solve(source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch)
         seconds = time.perf_counter() - began
-        return Embedding(
-            solution, check, plan, config, ids, name, seconds, executor.peak_memory(), versions()
-        )
+        return Embedding(solution, check, plan, config, ids, name, seconds, executor.peak_memory(), versions())
     finally:
         executor.close()
 

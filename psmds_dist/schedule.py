@@ -72,7 +72,7 @@ def halves(layout: Layout, seed: int, epoch: int) -> tuple[tuple[int, ...], tupl
     pairs = -(-layout.count // 2)
     first = 2 * np.arange(pairs) + generator(seed, ROUNDS, epoch).integers(0, 2, pairs)
     second = first ^ 1
-    return tuple(int(b) for b in first if b < layout.count), tuple(int(b) for b in second if b < layout.count)
+    return tuple(first[first < layout.count].tolist()), tuple(second[second < layout.count].tolist())
 
 
 def sampled_axes(config: SolverConfig, epoch: int) -> tuple[int, ...]:
@@ -89,11 +89,7 @@ def arithmetic(radius: float, config: SolverConfig, scale: float, dtype: np.dtyp
     Float64 for float64 rows, for radii too small for float32, for data whose squares float32 cannot hold, and for
     the last radius of a monotone solve, whose certificate must not rest on rounding.
     """
-    fits = (
-        dtype == np.float32
-        and radius >= FLOAT32_RADIUS * scale
-        and FLOAT32_SCALE[0] < scale < FLOAT32_SCALE[1]
-    )
+    fits = dtype == np.float32 and radius >= FLOAT32_RADIUS * scale and FLOAT32_SCALE[0] < scale < FLOAT32_SCALE[1]
     return "float32" if fits and not certifying(radius, config, scale) else "float64"
 
 
@@ -120,9 +116,7 @@ def end_radius(config: SolverConfig, scale: float) -> float:
     return config.radius_tol if config.radius_tol is not None else RADIUS_TOL * scale
 
 
-def advance(
-    state: State, report: EpochReport, config: SolverConfig, scale: float
-) -> tuple[State, StopReason | None]:
+def advance(state: State, report: EpochReport, config: SolverConfig, scale: float) -> tuple[State, StopReason | None]:
     """Take an epoch's report into the state, halve the radius when progress stalled, and say whether to stop.
 
     A monotone solve leaves its last radius only when no point moved: that is its certificate.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +17,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.quality import Stress, canonical
 from psmds_dist.schedule import EpochReport, State
-from psmds_dist.types import Executor, Floats, InputError, Ints, RowSource, StopReason
+from psmds_dist.types import Executor, Floats, RowSource, StopReason
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])
 """Columns of a solve's history."""
@@ -120,11 +119,7 @@ def solve(
     """
     task = Field(Held(source, budget), executor)
     began = time.perf_counter()
-    x = (
-        schedule.starting_points(source.n, config, scale)
-        if start is None
-        else np.ascontiguousarray(start.T, float)
-    )
+    x = schedule.starting_points(source.n, config, scale) if start is None else np.ascontiguousarray(start.T, float)
     run = _Run(State(x, radius=config.radius or scale), began)
     try:
         if config.radius is None and config.max_epochs:

@@ -28,9 +28,7 @@ class Start:
 Provider = Callable[[RowSource, SolverConfig, AnyExecutor], Start]
 
 
-def choose_start(
-    init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor
-) -> tuple[str, Start | None]:
+def choose_start(init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor) -> tuple[str, Start | None]:
     """Begin as ``init`` says.
 
     Parameters

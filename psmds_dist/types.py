@@ -113,7 +113,7 @@ class InputCheck:
         return cls(**values)
 
 
-class StopReason(str, enum.Enum):
+class StopReason(enum.StrEnum):
     """Why a solve ended."""
 
     RADIUS = "radius_tol"
@@ -121,6 +121,3 @@ class StopReason(str, enum.Enum):
     CALLBACK = "callback"
     INTERRUPTED = "interrupted"
     PERFECT = "zero_stress"
-
-    def __str__(self) -> str:
-        return self.value

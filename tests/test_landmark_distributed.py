@@ -118,7 +118,7 @@ def test_same_bits_in_this_process_kept_and_streamed(inputs, form, refine, memor
 
 
 @pytest.mark.parametrize("workers", [2, 4, 1])
-@pytest.mark.parametrize(("form", "refine"), WAYS)
+@pytest.mark.parametrize(("form", "refine"), [("matrix", "full"), ("panel", "panel"), ("points.npy", "none")])
 def test_same_bits_for_every_number_of_workers(client, inputs, form, refine, workers):
     with_workers(client, workers)
     X, more = given(inputs, form)

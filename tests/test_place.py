@@ -10,7 +10,6 @@ from landmarks.place import SHARE, Frame, Place, mutual_errors, place, require_k
 from psmds_dist.block import Held
 from psmds_dist.types import InputError
 
-
 DIMS = [1, 2, 3]
 
 

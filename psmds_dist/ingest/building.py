@@ -150,9 +150,7 @@ def _changed(source: RowSource, *, symmetrize: bool, zero_diagonal: bool) -> Row
     return ZeroDiagonal(source) if zero_diagonal else source
 
 
-def _pass(
-    source: RowSource, target: Target, executor: Executor, limit: int, on_progress: Progress | None
-) -> Scan:
+def _pass(source: RowSource, target: Target, executor: Executor, limit: int, on_progress: Progress | None) -> Scan:
     count = Layout(source.n).count
     work = BuildBlocks(source, target, panel_blocks(source, limit), partial(Scanner, source.n))
     scan = Scan(source.n, source.dtype)

@@ -33,9 +33,7 @@ def read_ids(path: str | os.PathLike[str], n: int) -> list[str]:
     try:
         names = _read(place)
     except FileNotFoundError:
-        raise InputError(
-            f"the ids file {place} does not exist; give a text, .csv, .tsv or .npy file."
-        ) from None
+        raise InputError(f"the ids file {place} does not exist; give a text, .csv, .tsv or .npy file.") from None
     except (UnicodeDecodeError, ValueError, csv.Error) as error:
         raise InputError(f"the ids file {place} cannot be read ({error}); save it as UTF-8 text.") from None
     if place.suffix.lower() in DELIMITERS and len(names) == n + 1:
@@ -57,20 +55,14 @@ def _read_npy(place: Path) -> list[str]:
     values = np.load(place, allow_pickle=False)
     if values.ndim != 1 or values.dtype.kind not in "SU":
         raise ValueError(f"it holds {values.dtype} of shape {values.shape} instead of a list of strings")
-    return (
-        [str(name) for name in np.char.decode(values, "utf-8")]
-        if values.dtype.kind == "S"
-        else values.tolist()
-    )
+    return [str(name) for name in np.char.decode(values, "utf-8")] if values.dtype.kind == "S" else values.tolist()
 
 
 def check_ids(ids: Sequence[str], n: int, where: str = "ids") -> list[str]:
     """Return ids as strings, after a test that there are ``n`` of them, all different and none empty."""
     names = [str(name) for name in ids]
     if len(names) != n:
-        raise InputError(
-            f"{where} has {len(names)} ids for {n} points; give one id for each point, in order."
-        )
+        raise InputError(f"{where} has {len(names)} ids for {n} points; give one id for each point, in order.")
     seen: dict[str, int] = {}
     for row, name in enumerate(names):
         if not name:

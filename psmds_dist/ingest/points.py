@@ -181,9 +181,7 @@ def _require_points(values: NDArray[Any], where: str) -> None:
         raise InputError(f"{where} has shape {values.shape}, but points are an array of shape (n, d).")
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
-        raise InputError(
-            f"{where} has NaN or infinite coordinates, first in row {int(finite.argmin())}; fill them in."
-        )
+        raise InputError(f"{where} has NaN or infinite coordinates, first in row {int(finite.argmin())}; fill them in.")
 
 
 def _try_metric(source: Points) -> None:

@@ -91,9 +91,7 @@ def load_npy(path: str) -> Numbers:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give a .npy file.") from None
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(
-            f"{path} is not a .npy file of numbers ({error}); write it with numpy.save."
-        ) from None
+        raise InputError(f"{path} is not a .npy file of numbers ({error}); write it with numpy.save.") from None
 
 
 def file_identity(path: str) -> str:

@@ -28,6 +28,7 @@ WIDE_TILE = 1024
 
 @tile
 def tile_2d(t: Rows, x: Rows, y: Rows, x_i: Any, y_i: Any, r: Any) -> Any:
+    """Error and sums of ``t (d' - d)`` for the four moves of a point, over a tile of columns."""
     two_r = r + r
     r_squared = r * r
     error = east = west = north = south = r - r
@@ -52,6 +53,7 @@ def tile_2d(t: Rows, x: Rows, y: Rows, x_i: Any, y_i: Any, r: Any) -> Any:
 
 @tile
 def tile_3d(t: Rows, x: Rows, y: Rows, z: Rows, x_i: Any, y_i: Any, z_i: Any, r: Any) -> Any:
+    """The same for the six moves in three dimensions."""
     two_r = r + r
     r_squared = r * r
     error = east = west = north = south = up = down = r - r
@@ -79,6 +81,7 @@ def tile_3d(t: Rows, x: Rows, y: Rows, z: Rows, x_i: Any, y_i: Any, z_i: Any, r:
 
 @tile
 def square_distances(x: Rows, i: int, a: int, b: int, squares: Rows) -> None:
+    """Squared distances from point ``i`` to points ``a`` to ``b``."""
     squares[:] = 0
     for axis in range(x.shape[0]):
         centre = x[axis, i]
@@ -90,6 +93,7 @@ def square_distances(x: Rows, i: int, a: int, b: int, squares: Rows) -> None:
 
 @tile
 def error_and_distances(t: Rows, squares: Rows, distances: Rows, r: Any) -> Any:
+    """Error over a tile; leaves distances, and squares that a move of length ``r`` is added to."""
     error = r - r
     r_squared = r * r
     for j in range(t.size):
@@ -103,6 +107,7 @@ def error_and_distances(t: Rows, squares: Rows, distances: Rows, r: Any) -> Any:
 
 @tile
 def axis_gain(t: Rows, line: Rows, centre: Any, moved: Rows, distances: Rows, r: Any) -> Any:
+    """Sums of ``t (d' - d)`` for the two moves along one axis."""
     two_r = r + r
     plus = minus = r - r
     for j in range(t.size):
@@ -134,9 +139,7 @@ def propose_2d(
             for part in range(2):
                 a, b = _segment(lo, min(n, lo + TILE), i, part)
                 if a < b:
-                    part_error, e, w, n_, s = tile_2d(
-                        rows[slot, a:b], x[0, a:b], x[1, a:b], x[0, i], x[1, i], r
-                    )
+                    part_error, e, w, n_, s = tile_2d(rows[slot, a:b], x[0, a:b], x[1, a:b], x[0, i], x[1, i], r)
                     error += part_error
                     east += e
                     west += w
@@ -270,9 +273,7 @@ def _row_sums(rows: Rows, slots: Ints, points: Ints, x: Rows, out: Floats) -> No
 _SPECIALISED = {2: propose_2d, 3: propose_3d}
 
 
-def propose(
-    rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints
-) -> tuple[Floats, Floats]:
+def propose(rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints) -> tuple[Floats, Floats]:
     """Row errors and the gain of every candidate move of some points.
 
     Parameters

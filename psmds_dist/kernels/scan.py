@@ -35,9 +35,7 @@ def _row_sums(t: Rows, w: Floats, v: Floats) -> tuple[float, float, float]:
 
 
 @tile
-def _column_sums(
-    t: Rows, u: Rows, a: float, b: float, c: float, d: float, first: Floats, second: Floats
-) -> None:
+def _column_sums(t: Rows, u: Rows, a: float, b: float, c: float, d: float, first: Floats, second: Floats) -> None:
     for j in range(t.size):
         x = np.float64(t[j])
         y = np.float64(u[j])
@@ -53,9 +51,7 @@ def _extremes(t: Rows, low: Rows, high: Rows) -> None:
 
 
 @kernel
-def _scan_tiles(
-    rows: Rows, start: int, weights: Floats, columns: Floats, sums: Floats, extremes: Floats
-) -> None:
+def _scan_tiles(rows: Rows, start: int, weights: Floats, columns: Floats, sums: Floats, extremes: Floats) -> None:
     m, n = rows.shape
     for k in prange(sums.shape[1]):
         a, b = k * TILE, min((k + 1) * TILE, n)
@@ -79,9 +75,7 @@ def _scan_tiles(
         extremes[k, 0], extremes[k, 1] = low.min(), high.max()
 
 
-def scan_rows(
-    rows: Rows, start: int, weights: Floats, columns: Floats
-) -> tuple[Floats, Floats, float, float]:
+def scan_rows(rows: Rows, start: int, weights: Floats, columns: Floats) -> tuple[Floats, Floats, float, float]:
     """Scan rows ``start`` onwards of a matrix.
 
     Parameters

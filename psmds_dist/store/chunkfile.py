@@ -136,8 +136,7 @@ def rows_of(out: Rows, count: int) -> Rows:
     """Return the part of a buffer to fill, after a test that it can be filled in place."""
     if not out.flags.c_contiguous or out.shape[0] < count:
         raise InputError(
-            f"out must be C-contiguous with at least {count} rows, not of shape {out.shape} with strides "
-            f"{out.strides}."
+            f"out must be C-contiguous with at least {count} rows, not of shape {out.shape} with strides {out.strides}."
         )
     return out[:count]
 

@@ -62,9 +62,7 @@ _PANEL = _Kind(
     "a panel is 2-D, a row for each point and a column for each landmark",
     "make a panel from it first (psmds landmarks panel)",
 )
-_TABLE = _Kind(
-    "points", "points", "2-D", "points are an array of shape (n, d)", "give a Zarr array of shape (n, d)"
-)
+_TABLE = _Kind("points", "points", "2-D", "points are an array of shape (n, d)", "give a Zarr array of shape (n, d)")
 _NOUNS = {ARRAY: _MATRIX.noun, PANEL: _PANEL.noun}
 
 
@@ -150,9 +148,7 @@ def _row_type(dtype: str) -> np.dtype[Any]:
     return np.dtype(dtype)
 
 
-def _find(
-    path: str | os.PathLike[str] | zarr.Array[Any], kind: _Kind
-) -> tuple[zarr.Array[Any], zarr.Group | None]:
+def _find(path: str | os.PathLike[str] | zarr.Array[Any], kind: _Kind) -> tuple[zarr.Array[Any], zarr.Group | None]:
     node = _reopen(path) if isinstance(path, zarr.Array) else _open(path)
     if isinstance(node, zarr.Array):
         owner = _owner(node)

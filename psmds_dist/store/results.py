@@ -62,9 +62,7 @@ def require_result_place(path: str | os.PathLike[str], *, overwrite: bool) -> No
     if header_at(place).get("kind") != KIND:
         raise InputError(f"{place} exists and is not a result, so it stays; give another path or remove it.")
     if not overwrite:
-        raise InputError(
-            f"{place} already holds a result; give another path, or overwrite=True (--overwrite)."
-        )
+        raise InputError(f"{place} already holds a result; give another path, or overwrite=True (--overwrite).")
 
 
 def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:
@@ -72,9 +70,7 @@ def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], l
     place = Path(os.path.abspath(path))
     header = header_at(place)
     if header.get("kind") != KIND:
-        there = (
-            f"holds {header['kind']}" if header else "is not a result" if place.exists() else "does not exist"
-        )
+        there = f"holds {header['kind']}" if header else "is not a result" if place.exists() else "does not exist"
         raise InputError(f"{place} {there}; give the result of a fit.")
     group = zarr.open_group(str(place), mode="r")
     attributes = {key: value for key, value in group.attrs.items() if key != KEY}

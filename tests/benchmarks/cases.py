@@ -7,7 +7,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -15,7 +14,7 @@ import numpy as np
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS, compare
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.executor import InProcessExecutor, local_client
 from psmds_dist.ingest import ArrayRows, build, open_points
 from psmds_dist.kernels.jit import FAST_MATH, available_threads
 from psmds_dist.kernels.moves import propose
@@ -72,9 +71,7 @@ def kernel(options: argparse.Namespace) -> dict[str, Any]:
             shares.append((2 * dims + 1) * speed / bare)
             speeds.append(speed)
         found[dims] = {"share": statistics.median(shares), "pairs_a_second": statistics.median(speeds)}
-        lines.append(
-            [f"L = {dims}", f"{found[dims]['share']:.2f}", f"{found[dims]['pairs_a_second'] / 1e9:.2f}"]
-        )
+        lines.append([f"L = {dims}", f"{found[dims]['share']:.2f}", f"{found[dims]['pairs_a_second'] / 1e9:.2f}"])
     numba.set_num_threads(before)
     print(table(["", "share of bare roots", "G pairs/s"], lines))
     return found
@@ -118,7 +115,7 @@ def smacof(options: argparse.Namespace) -> dict[str, Any]:
                 f"{fit:.2f}",
                 f"{stress:.4f}",
                 f"{other.seconds / fit:.0f}",
-            ]  # fmt: skip
+            ]
         )
     print(table(["", "SMACOF s", "its stress", "ours s (median of 5)", "our stress", "times faster"], lines))
     return found
@@ -180,7 +177,7 @@ def landmark(options: argparse.Namespace) -> dict[str, Any]:
         for run, make in runs.items():
             fits = [make(seed) for seed in range(5)]
             make(0).fit(matrix)
-            times = [once(lambda fit=fit: fit.fit(matrix)) for fit in fits]
+            times = [once(lambda fit=fit, matrix=matrix: fit.fit(matrix)) for fit in fits]
             source = ArrayRows(matrix)
             stress = [measure(source, fit.embedding_, InProcessExecutor()).normalized_stress for fit in fits]
             key = f"{name}, {run}"
@@ -236,10 +233,7 @@ def pcoa(options: argparse.Namespace) -> dict[str, Any]:
             measure(source, map_.samples.to_numpy(), InProcessExecutor()).normalized_stress
         )
     ratio = statistics.median(a / b for a, b in zip(*times.values(), strict=True))
-    rows = [
-        [name, f"{statistics.median(times[name]):.2f}", f"{statistics.median(stress[name]):.4f}"]
-        for name in times
-    ]
+    rows = [[name, f"{statistics.median(times[name]):.2f}", f"{statistics.median(stress[name]):.4f}"] for name in times]
     print(table(["", "seconds", "normalised stress"], rows))
     print(f"ours / pcoa: {ratio:.2f} (median of five pairs)")
     return {"seconds": times, "stress": stress, "ratio": ratio}
@@ -278,9 +272,7 @@ def million(options: argparse.Namespace) -> dict[str, Any]:
                 f"LandmarkMDS(metric={metric!r}, random_state=0, memory_limit='2 GiB').fit({source!r})\n"
                 "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
             )
-            out = subprocess.run(
-                [sys.executable, "-c", code], check=True, capture_output=True, text=True
-            ).stdout
+            out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
             took, peak = (float(word) for word in out.split())
             found[name] = {"n": n, "seconds": took, "peak": peak}
             rows.append([f"from {name}, N = {n:,}", f"{took:.1f}", format_bytes(peak)])

@@ -1,0 +1,213 @@
+"""``psmds landmarks``: real files through its commands, and every fault a sentence."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.spatial.distance import cdist, pdist, squareform
+
+from landmarks import LandmarkMDS
+from psmds_dist.cli import main
+from psmds_dist.store import open_panel
+
+N = 150
+PSMDS = str(Path(sys.executable).parent / "psmds")
+
+
+@pytest.fixture(scope="module")
+def points():
+    return np.random.default_rng(2).normal(size=(N, 4))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, points):
+    """A directory with the files of a user, and in it."""
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", points)
+    np.save("matrix.npy", squareform(pdist(points)))
+    np.save("new.npy", points[:20] + 0.01)
+    Path("mine.txt").write_text("\n".join(map(str, range(5, 35))) + "\n")
+    return tmp_path
+
+
+def run(*arguments):
+    result = CliRunner().invoke(main, ["landmarks", *map(str, arguments)])
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.stdout
+
+
+def psmds(*arguments):
+    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.stdout
+
+
+def refused(*arguments, group=("landmarks",)):
+    """The sentence in which a command refuses."""
+    result = CliRunner().invoke(main, [*group, *map(str, arguments)])
+    assert result.exit_code in (1, 2), result.output + repr(result.exception)
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert "Traceback" not in result.output
+    *_, sentence = result.stderr.strip().splitlines()
+    assert sentence.startswith("Error: ")
+    assert sentence.endswith("."), sentence
+    return sentence
+
+
+def test_from_points_to_a_table_and_new_points(place, points):
+    out = run("fit", "points.npy", "map.zarr", "--metric", "euclidean", "-S", 40, "--seed", 3, "--plot", "map.png")
+    wanted = LandmarkMDS(n_landmarks=40, metric="euclidean", random_state=3).fit(points)
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines[:4]] == ["panel", "landmarks", "placement", "evidence"]
+    assert f"{N} points by 40 landmarks; map in map.zarr" in lines
+    low, high = wanted.stress_interval_
+    assert f"normalised stress  {wanted.normalized_stress_:.6f}   on held-out pairs, 95 % interval {low:.6f} to {high:.6f}" in lines
+    assert any(line.startswith(f"landmarks alone    {wanted.landmark_stress_:.6f}") for line in lines)
+    assert "Are these landmarks enough?" in lines
+    assert [line.split()[0] for line in lines[-len(wanted.curve_) :]] == [str(k) for k in wanted.curve_["n_landmarks"]]
+    assert Path("map.png").read_bytes().startswith(b"\x89PNG")
+    saved = LandmarkMDS.load("map.zarr")
+    assert np.array_equal(saved.embedding_, wanted.embedding_)
+
+    assert run("transform", "map.zarr", "new.npy", "new.csv") == ""
+    with open("new.csv", encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["id", "x1", "x2"]
+    assert [row[0] for row in rows] == [str(k) for k in range(20)]
+    assert np.array_equal(np.array([row[1:] for row in rows], float), wanted.transform(points[:20] + 0.01))
+    run("transform", "map.zarr", "new.npy", "placed.npy")
+    assert np.array_equal(np.load("placed.npy"), wanted.transform(points[:20] + 0.01))
+
+    psmds("export", "map.zarr", "map.csv")
+    with open("map.csv", encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["id", "x1", "x2", "point_stress"]
+    table = np.array([row[1:] for row in rows], float)
+    assert np.array_equal(table, np.column_stack((wanted.embedding_, wanted.point_stress_)))
+    facts = json.loads(psmds("info", "map.zarr", "--json"))
+    assert (facts["n_landmarks"], facts["seed"], facts["metric"]) == (40, 3, "euclidean")
+    assert facts["normalized_stress"] == wanted.normalized_stress_
+
+
+def test_from_a_matrix_with_every_refinement(place, points):
+    psmds("ingest", "matrix.npy", "matrix.zarr", "-q")
+    for refine in ("none", "panel", "full"):
+        wanted = LandmarkMDS(n_landmarks=40, refine=refine, random_state=0).fit(squareform(pdist(points)))
+        for source in ("matrix.npy", "matrix.zarr"):
+            out = run("fit", source, "map.zarr", "-S", 40, "--refine", refine, "--overwrite")
+            assert np.array_equal(LandmarkMDS.load("map.zarr").embedding_, wanted.embedding_)
+            assert ("over all pairs" in out) == (refine == "full")
+    dissimilarities = cdist(points[:20] + 0.01, points[wanted.landmarks_])
+    np.save("near.npy", dissimilarities)
+    run("transform", "map.zarr", "near.npy", "near-placed.npy")
+    assert np.array_equal(np.load("near-placed.npy"), wanted.transform(dissimilarities))
+
+
+def test_options_reach_the_fit(place, points):
+    options = ["-L", 3, "--landmarks", "mine.txt", "--starts", 2, "--dtype", "float64", "--no-evidence", "--threads", 1]
+    out = run("fit", "points.npy", "map.zarr", "--metric", "cityblock", "--memory-limit", "1 MB", *options)
+    wanted = LandmarkMDS(
+        3, landmarks=range(5, 35), n_init=2, dtype="float64", evidence=False, metric="cityblock", random_state=0
+    ).fit(points)
+    saved = LandmarkMDS.load("map.zarr")
+    assert np.array_equal(saved.embedding_, wanted.embedding_)
+    assert saved.model_.dtype == "float64"
+    assert "normalised stress  not measured: no pairs were held out" in out
+    assert "nan" not in out
+    assert run("fit", "points.npy", "quiet.zarr", "--metric", "cityblock", "-S", 30, "--selection", "maxmin", "-q") == ""
+    assert LandmarkMDS.load("quiet.zarr").model_.facts["selection"] == "maxmin"
+
+
+@pytest.mark.parametrize("selection", ["random", "maxmin"])
+def test_a_panel_is_written_and_embedded(place, points, selection):
+    out = run("panel", "points.npy", "panel.zarr", "--metric", "euclidean", "-S", 40, "--selection", selection)
+    assert out == f"panel.zarr: {N} points x 40 landmarks, 23.4 KiB; checked.\n"
+    panel = open_panel("panel.zarr")
+    np.testing.assert_allclose(panel.array[:], cdist(points, points[panel.landmarks]), rtol=1e-6, atol=1e-7)
+    assert json.loads(psmds("info", "panel.zarr", "--json"))["landmarks"].startswith("40, ")
+    psmds("ingest", "matrix.npy", "matrix.zarr", "-q")
+    run("panel", "matrix.zarr", "other.zarr", "-S", 40, "--selection", selection, "-q")
+    assert np.array_equal(open_panel("other.zarr").landmarks, panel.landmarks)
+    np.testing.assert_allclose(open_panel("other.zarr").array[:], panel.array[:], atol=1e-6)
+    run("fit", "panel.zarr", "map.zarr", "--no-evidence", "-q")
+    wanted = LandmarkMDS(landmarks=panel.landmarks.tolist(), metric="euclidean", evidence=False, random_state=0).fit(points)
+    assert np.array_equal(LandmarkMDS.load("map.zarr").embedding_, wanted.embedding_)
+    assert run("panel", "points.npy", "mine.zarr", "--metric", "euclidean", "--landmarks", "mine.txt", "-q") == ""
+    assert open_panel("mine.zarr").landmarks.tolist() == list(range(5, 35))
+    assert "already holds" in refused("panel", "points.npy", "mine.zarr", "--metric", "euclidean", "-S", 40)
+
+
+@pytest.mark.slow
+def test_on_workers(place, points):
+    run("fit", "points.npy", "map.zarr", "--metric", "euclidean", "-S", 40, "--workers", 2, "-q")
+    wanted = LandmarkMDS(n_landmarks=40, metric="euclidean", random_state=0).fit(points)
+    assert np.array_equal(LandmarkMDS.load("map.zarr").embedding_, wanted.embedding_)
+
+
+def test_faults_are_sentences(place, points):
+    run("fit", "points.npy", "map.zarr", "--metric", "euclidean", "-S", 40, "-q")
+    psmds("ingest", "matrix.npy", "matrix.zarr", "-q")
+    psmds("fit", "matrix.zarr", "plain.zarr", "--max-epochs", 1, "-q")
+    np.save("panel.npy", cdist(points, points[:30]))
+    np.save("narrow.npy", points[:, :3])
+    spoiled = points.copy()
+    spoiled[7] = np.nan
+    np.save("spoiled.npy", spoiled)
+    Path("words.txt").write_text("one\ntwo\n")
+    Path("twice.txt").write_text("1 2 3 2")
+    Path("text.npy").write_text("no array")
+    euclidean = ("--metric", "euclidean")
+    cases = [
+        (("fit", "points.npy", "map.zarr", *euclidean), "already holds a result"),
+        (("fit", "points.npy", "points.npy", *euclidean), "is not a result, so it stays"),
+        (("fit", "points.npy", "m.zarr"), "landmarks must say which rows"),
+        (("fit", "panel.npy", "m.zarr", "--landmarks", "mine.txt"), "instead of 0 from landmark"),
+        (("fit", "points.npy", "m.zarr", "--metric", "nearness"), "metric 'nearness' cannot be used"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--refine", "full"), "refine='full' needs the whole matrix"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "-S", 151), "n_landmarks must be at most the number of points, 150"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "-S", 2), "2 landmarks cannot place points in 2 dimensions"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "-L", 0), "n_components must be a whole number"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--landmarks", "words.txt"), "must list row numbers, one a line"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--landmarks", "twice.txt"), "lists 2 more than once"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--memory-limit", "lots"), "must be a positive number of bytes"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--memory-limit", "9 kB"), "leaves nothing beside the coordinates"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "map.xyz"), "cannot save a picture"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "no/map.png"), "there is no such directory"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--workers", 1, "--scheduler", "x"), "give one of --workers"),
+        (("fit", "spoiled.npy", "m.zarr", *euclidean), "has NaN or infinite features"),
+        (("fit", "text.npy", "m.zarr"), "text.npy"),
+        (("fit", "missing.npy", "m.zarr"), "'missing.npy' does not exist"),
+        (("transform", "plain.zarr", "new.npy", "x.npy"), "is the result of 'psmds fit', not a landmark map"),
+        (("transform", "matrix.zarr", "new.npy", "x.npy"), "holds dissimilarities; give the result of a fit"),
+        (("transform", "map.zarr", "narrow.npy", "x.npy"), "the landmarks have 4 features, but the points have 3"),
+        (("transform", "map.zarr", "new.npy", "x.xls"), "must end in .csv, .tsv or .npy"),
+        (("transform", "map.zarr", "text.npy", "x.npy"), "text.npy"),
+        (("panel", "points.npy", "p.zarr", *euclidean, "-S", 151), "at most the number of points, 150, not 151"),
+        (("panel", "points.npy", "map.zarr", *euclidean, "-S", 40), "map.zarr"),
+    ]
+    for arguments, sentence in cases:
+        assert sentence in refused(*arguments), arguments
+        assert not Path("m.zarr").exists()
+    assert not [path.name for path in place.iterdir() if path.name.startswith(".")]
+
+
+def test_quality_of_a_landmark_map(place, points):
+    run("fit", "matrix.npy", "map.zarr", "-S", 40, "-q")
+    psmds("ingest", "matrix.npy", "matrix.zarr", "-q")
+    assert "pass --matrix" in refused("quality", "map.zarr", group=())
+    out = psmds("quality", "map.zarr", "--matrix", "matrix.zarr", "--compare", "classical")
+    t, d = squareform(pdist(points)), squareform(pdist(LandmarkMDS.load("map.zarr").embedding_))
+    assert f"normalised stress  {np.sqrt(((t - d) ** 2).sum() / (t**2).sum()):.6f}" in out
+
+
+def test_the_command_enters_by_an_entry_point():
+    listed = subprocess.run([PSMDS, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "landmarks  Embed landmarks and place everybody else" in listed
+    own = subprocess.run([PSMDS, "landmarks", "--help"], capture_output=True, text=True, check=True).stdout
+    for name in ("fit", "transform", "panel"):
+        assert f"\n  {name}" in own
