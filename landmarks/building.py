@@ -188,9 +188,7 @@ def build_panel(
     return _finish(target, found, names, symmetry_tol)
 
 
-def _finish(
-    target: PanelTarget, found: list[PanelBlock], ids: Sequence[str] | None, symmetry_tol: float
-) -> PanelCheck:
+def _finish(target: PanelTarget, found: list[PanelBlock], ids: Sequence[str] | None, symmetry_tol: float) -> PanelCheck:
     try:
         check = conclude(cast("Panel", target), found, ids, symmetry_tol)
     except InputError:

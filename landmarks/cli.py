@@ -26,12 +26,14 @@ def main() -> None:
     \b
     psmds landmarks fit points.npy map.zarr --metric euclidean
     psmds landmarks transform map.zarr new.npy new.csv
-    """
+    """  # noqa: D301
 
 
 choosing = (
     click.option("-S", "--n-landmarks", type=click.IntRange(2), help="Number of landmarks [default: 1000]."),
-    click.option("--landmarks", type=click.Path(exists=True, dir_okay=False), help="Your own: row numbers, one a line."),
+    click.option(
+        "--landmarks", type=click.Path(exists=True, dir_okay=False), help="Your own: row numbers, one a line."
+    ),
     click.option(
         "--selection", type=click.Choice(["random", "maxmin", "kmeans++"]), default="random", show_default=True
     ),
@@ -118,7 +120,10 @@ def _figures(mds: LandmarkMDS) -> str:
         + (", ".join(f"{value:.2g}" for value in mds.agreement_) or "no others"),
     ]
     if len(mds.curve_):
-        rows = [[f"{c['n_landmarks']:,}", f"{c['normalized_stress']:.6f}", f"{c['low']:.6f}", f"{c['high']:.6f}"] for c in mds.curve_]
+        rows = [
+            [f"{c['n_landmarks']:,}", f"{c['normalized_stress']:.6f}", f"{c['low']:.6f}", f"{c['high']:.6f}"]
+            for c in mds.curve_
+        ]
         lines += ["", "Are these landmarks enough?", table(["landmarks", "held-out stress", "from", "to"], rows)]
     return "\n".join(lines)
 

@@ -276,9 +276,12 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         self.mse_ = stress.mse
         self.raw_stress_ = stress.raw_stress
         self.point_stress_ = stress.point_stress
-        self.stress_interval_ = (np.nan, np.nan) if result.estimate is None else (result.estimate.low, result.estimate.high)
+        self.stress_interval_ = (
+            (np.nan, np.nan) if result.estimate is None else (result.estimate.low, result.estimate.high)
+        )
         self.curve_ = np.array(
-            [(c.n_landmarks, c.stress.normalized_stress, c.stress.low, c.stress.high) for c in result.curve], dtype=CURVE
+            [(c.n_landmarks, c.stress.normalized_stress, c.stress.low, c.stress.high) for c in result.curve],
+            dtype=CURVE,
         )
         self.history_ = None if result.solution is None else result.solution.history
         self.n_epochs_ = 0 if result.solution is None else len(result.solution.history)

@@ -257,7 +257,9 @@ def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
         if outside.size:
             raise InputError(f"landmarks lists {int(outside[0])}, which has no column in the panel: leave it out.")
         if config.n_landmarks not in (None, landmarks.size):
-            raise InputError(f"n_landmarks is {config.n_landmarks}, but landmarks lists {landmarks.size}: give one of them.")
+            raise InputError(
+                f"n_landmarks is {config.n_landmarks}, but landmarks lists {landmarks.size}: give one of them."
+            )
     else:
         count = _usual(data, config) if config.n_landmarks is None else int(config.n_landmarks)
         if data.pool is not None and count == data.pool.size:
@@ -296,7 +298,9 @@ def _fit_panel(
     near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
     starts = embed_landmarks(among, config, near)
     clock.end("landmarks")
-    frame = Frame.of(starts[0].embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None)
+    frame = Frame.of(
+        starts[0].embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None
+    )
     held = Held(panel, budget)
     found: Placement = gather(executor, Place(held, frame), held.layout, range(held.layout.count))
     require_known(found[3], config.n_components, ids)
@@ -337,9 +341,7 @@ def _residual_rms(found: Placement) -> float:
     return math.sqrt(float(found[1].sum()) / int(found[3].sum()))
 
 
-def _in_position(
-    found: Placement, frame: Frame, landmarks: Ints, solution: Solution | None
-) -> tuple[Floats, Frame]:
+def _in_position(found: Placement, frame: Frame, landmarks: Ints, solution: Solution | None) -> tuple[Floats, Frame]:
     """The map in canonical position, and a frame that places new points into it.
 
     Unless everyone was polished, the frame is the one that placed the points, turned: it finds them again.
@@ -499,9 +501,7 @@ def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:
     return estimate(held_out, embedding[held_out.rows], embedding[held_out.columns])
 
 
-def _curve(
-    panel: Panel, among: Among, landmarks: Ints, held_out: HeldOut, config: LandmarkConfig
-) -> list[CurvePoint]:
+def _curve(panel: Panel, among: Among, landmarks: Ints, held_out: HeldOut, config: LandmarkConfig) -> list[CurvePoint]:
     """Stress of the held-out pairs when only the first landmarks of the choice are used."""
     points = held_out.points
     rows = picked(panel, points)

@@ -90,7 +90,9 @@ def _eliminate(matrix: Floats, right: Floats) -> None:
 
 
 @kernel
-def _locate(rows: Rows, slots: Ints, y: Rows, pull: Floats, offset: Floats, known: Ints, squares: Rows, x: Rows) -> None:
+def _locate(
+    rows: Rows, slots: Ints, y: Rows, pull: Floats, offset: Floats, known: Ints, squares: Rows, x: Rows
+) -> None:
     dims, size = pull.shape
     for k in prange(slots.size):
         row = rows[slots[k]]
@@ -173,7 +175,9 @@ def _close(gains: Floats, y: Rows, size: int, sums: Floats, r: Any) -> Any:
 
 
 @kernel
-def _search(rows: Rows, slots: Ints, y: Rows, radii: Floats, floor: float, share: float, most: int, x: Rows, errors: Floats) -> None:
+def _search(
+    rows: Rows, slots: Ints, y: Rows, radii: Floats, floor: float, share: float, most: int, x: Rows, errors: Floats
+) -> None:
     dims = y.shape[0]
     for k in prange(slots.size):
         full = rows[slots[k]]

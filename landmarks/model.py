@@ -108,8 +108,8 @@ class Model:
         if wrong.size:
             i, s = wrong[0]
             raise InputError(
-                f"X has the dissimilarity {rows[i, s]:g} in row {i}, column {s}: dissimilarities are finite and zero or "
-                "more, or NaN where missing."
+                f"X has the dissimilarity {rows[i, s]:g} in row {i}, column {s}: dissimilarities are finite and zero "
+                "or more, or NaN where missing."
             )
         return rows
 
@@ -164,7 +164,9 @@ class Model:
 
         arrays, attributes, ids = read_result(path)
         if attributes.get("model") != KIND:
-            raise InputError(f"{os.fspath(path)} is the result of 'psmds fit', not a landmark map: it cannot place new points.")
+            raise InputError(
+                f"{os.fspath(path)} is the result of 'psmds fit', not a landmark map: it cannot place new points."
+            )
         frame = Frame(
             y=np.ascontiguousarray(arrays["frame/y"]),
             centre=arrays["frame/centre"],

@@ -160,9 +160,7 @@ def _sites(points: Table, landmarks: Sequence[int] | Ints | Floats) -> tuple[Flo
 def _require_finite(sites: Floats) -> None:
     finite = np.isfinite(sites).all(axis=1)
     if not finite.all():
-        raise InputError(
-            f"landmark {int(finite.argmin())} has NaN or infinite features; choose another instead."
-        )
+        raise InputError(f"landmark {int(finite.argmin())} has NaN or infinite features; choose another instead.")
 
 
 def _spread(points: Table, *, whole: bool) -> Floats:

@@ -183,9 +183,7 @@ def _where(fault: Fault, ids: Ids) -> str:
     return f"the first in row {row_name(fault.row, ids)}, column {fault.column}"
 
 
-def check_between(
-    between: Floats, landmarks: Ints, ids: Ids = None, symmetry_tol: float = SYMMETRY_TOL
-) -> float:
+def check_between(between: Floats, landmarks: Ints, ids: Ids = None, symmetry_tol: float = SYMMETRY_TOL) -> float:
     """Refuse dissimilarities between landmarks that are not zero on the diagonal, or not symmetric.
 
     Parameters

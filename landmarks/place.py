@@ -107,9 +107,7 @@ class Place:
         return place(batch.rows, batch.slots, self.frame, start, self.radius)
 
 
-def place(
-    rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, radius: float = -1.0
-) -> Placement:
+def place(rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, radius: float = -1.0) -> Placement:
     """Place points from their dissimilarities to the landmarks, in the landmarks' own position (`Frame.in_map`).
 
     Points with too few known ones become NaN.
@@ -168,7 +166,7 @@ def require_known(known: Ints, n_components: int, ids: Sequence[str] | None) -> 
     if short.size:
         first = int(short[0])
         raise InputError(
-            f"{point_name(first, ids)} has known dissimilarities to {int(known[first])} landmarks, but {n_components + 1} are needed to "
-            f"place it in {n_components} dimensions ({short.size} points are short of them): fill them in or leave "
-            "these points out."
+            f"{point_name(first, ids)} has known dissimilarities to {int(known[first])} landmarks, but "
+            f"{n_components + 1} are needed to place it in {n_components} dimensions ({short.size} points are short of "
+            "them): fill them in or leave these points out."
         )

@@ -83,7 +83,10 @@ class Pull:
         number = batch.points // layout.rows
         cuts = [np.flatnonzero(number == block) for block in np.unique(number)]
         return [
-            (int(number[cut[0]]), kernels.pull_landmarks(batch.rows, batch.slots[cut], x[cut].astype(dtype), y, self.radius))
+            (
+                int(number[cut[0]]),
+                kernels.pull_landmarks(batch.rows, batch.slots[cut], x[cut].astype(dtype), y, self.radius),
+            )
             for cut in cuts
         ]
 

@@ -107,9 +107,7 @@ class NpyPanel:
         out[: rows.size] = load_npy(self.path)[rows, lo:hi]
 
 
-def array_panel(
-    values: Any, dtype: str = "float32", landmarks: Sequence[int] | Ints | None = None
-) -> ArrayPanel:
+def array_panel(values: Any, dtype: str = "float32", landmarks: Sequence[int] | Ints | None = None) -> ArrayPanel:
     """Take a table from memory.
 
     Parameters

@@ -116,7 +116,8 @@ def read_result(path: str | os.PathLike[str]) -> Result:
         normalized_stress=float(attributes["normalized_stress"]),
         point_stress=arrays["point_stress"],
     )
-    return Result(arrays["embedding"], arrays.get("raw_embedding", arrays["embedding"]), stress, history, ids, attributes)
+    raw = arrays.get("raw_embedding", arrays["embedding"])
+    return Result(arrays["embedding"], raw, stress, history, ids, attributes)
 
 
 def export(result: Result, path: str | os.PathLike[str]) -> None:

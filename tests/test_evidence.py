@@ -97,9 +97,7 @@ def test_nothing_to_measure_is_nan_and_one_point_has_no_interval():
     assert np.isnan(nothing.normalized_stress)
     assert np.isnan(nothing.stress1)
     assert nothing.pairs == 0
-    one = estimate(
-        HeldOut(np.array([0]), np.array([1, 2]), np.array([[1.0, 2.0]])), np.zeros((1, 2)), np.ones((2, 2))
-    )
+    one = estimate(HeldOut(np.array([0]), np.array([1, 2]), np.array([[1.0, 2.0]])), np.zeros((1, 2)), np.ones((2, 2)))
     assert one.normalized_stress == pytest.approx(np.sqrt(((1 - 2**0.5) ** 2 + (2 - 2**0.5) ** 2) / 5))
     assert (one.low, one.high) == (0, np.inf)
 

@@ -66,7 +66,10 @@ def test_from_points_to_a_table_and_new_points(place, points):
     assert [line.split(":")[0] for line in lines[:4]] == ["panel", "landmarks", "placement", "evidence"]
     assert f"{N} points by 40 landmarks; map in map.zarr" in lines
     low, high = wanted.stress_interval_
-    assert f"normalised stress  {wanted.normalized_stress_:.6f}   on held-out pairs, 95 % interval {low:.6f} to {high:.6f}" in lines
+    assert (
+        f"normalised stress  {wanted.normalized_stress_:.6f}   on held-out pairs, 95 % interval {low:.6f} to {high:.6f}"
+        in lines
+    )
     assert any(line.startswith(f"landmarks alone    {wanted.landmark_stress_:.6f}") for line in lines)
     assert "Are these landmarks enough?" in lines
     assert [line.split()[0] for line in lines[-len(wanted.curve_) :]] == [str(k) for k in wanted.curve_["n_landmarks"]]
@@ -119,7 +122,9 @@ def test_options_reach_the_fit(place, points):
     assert saved.model_.dtype == "float64"
     assert "normalised stress  not measured: no pairs were held out" in out
     assert "nan" not in out
-    assert run("fit", "points.npy", "quiet.zarr", "--metric", "cityblock", "-S", 30, "--selection", "maxmin", "-q") == ""
+    assert (
+        run("fit", "points.npy", "quiet.zarr", "--metric", "cityblock", "-S", 30, "--selection", "maxmin", "-q") == ""
+    )
     assert LandmarkMDS.load("quiet.zarr").model_.facts["selection"] == "maxmin"
 
 
@@ -135,7 +140,9 @@ def test_a_panel_is_written_and_embedded(place, points, selection):
     assert np.array_equal(open_panel("other.zarr").landmarks, panel.landmarks)
     np.testing.assert_allclose(open_panel("other.zarr").array[:], panel.array[:], atol=1e-6)
     run("fit", "panel.zarr", "map.zarr", "--no-evidence", "-q")
-    wanted = LandmarkMDS(landmarks=panel.landmarks.tolist(), metric="euclidean", evidence=False, random_state=0).fit(points)
+    wanted = LandmarkMDS(landmarks=panel.landmarks.tolist(), metric="euclidean", evidence=False, random_state=0).fit(
+        points
+    )
     assert np.array_equal(LandmarkMDS.load("map.zarr").embedding_, wanted.embedding_)
     assert run("panel", "points.npy", "mine.zarr", "--metric", "euclidean", "--landmarks", "mine.txt", "-q") == ""
     assert open_panel("mine.zarr").landmarks.tolist() == list(range(5, 35))
@@ -169,13 +176,19 @@ def test_faults_are_sentences(place, points):
         (("fit", "panel.npy", "m.zarr", "--landmarks", "mine.txt"), "instead of 0 from landmark"),
         (("fit", "points.npy", "m.zarr", "--metric", "nearness"), "metric 'nearness' cannot be used"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--refine", "full"), "refine='full' needs the whole matrix"),
-        (("fit", "points.npy", "m.zarr", *euclidean, "-S", 151), "n_landmarks must be at most the number of points, 150"),
+        (
+            ("fit", "points.npy", "m.zarr", *euclidean, "-S", 151),
+            "n_landmarks must be at most the number of points, 150",
+        ),
         (("fit", "points.npy", "m.zarr", *euclidean, "-S", 2), "2 landmarks cannot place points in 2 dimensions"),
         (("fit", "points.npy", "m.zarr", *euclidean, "-L", 0), "n_components must be a whole number"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--landmarks", "words.txt"), "must list row numbers, one a line"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--landmarks", "twice.txt"), "lists 2 more than once"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--memory-limit", "lots"), "must be a positive number of bytes"),
-        (("fit", "points.npy", "m.zarr", *euclidean, "--memory-limit", "9 kB"), "leaves nothing beside the coordinates"),
+        (
+            ("fit", "points.npy", "m.zarr", *euclidean, "--memory-limit", "9 kB"),
+            "leaves nothing beside the coordinates",
+        ),
         (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "map.xyz"), "cannot save a picture"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "no/map.png"), "there is no such directory"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--workers", 1, "--scheduler", "x"), "give one of --workers"),

@@ -87,12 +87,15 @@ def test_exact_data_is_recovered(dtype, given, selection):
     assert mds.point_stress_.max() < 1e-5
 
 
-@pytest.mark.parametrize("closed_form", ["least_squares", "classical"])
-@pytest.mark.parametrize("refine", ["none", "panel", "full"])
+@pytest.mark.parametrize(
+    ("closed_form", "refine"), [("least_squares", "panel"), ("classical", "none"), ("least_squares", "full")]
+)
 @pytest.mark.parametrize("n_components", [1, 3])
 def test_exact_data_is_recovered_in_other_dimensions_and_ways(closed_form, refine, n_components):
     x = np.random.default_rng(3).normal(size=(N, n_components))
-    mds = fitted(squareform(pdist(x)), n_components=n_components, refine=refine, closed_form=closed_form, dtype="float64")
+    mds = fitted(
+        squareform(pdist(x)), n_components=n_components, refine=refine, closed_form=closed_form, dtype="float64"
+    )
     assert_allclose(pdist(mds.embedding_), pdist(x), rtol=1e-3, atol=1e-6)
 
 
@@ -110,7 +113,8 @@ def swiss_roll():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("count", "refine", "share"), [(300, "none", 0.03), (1000, "none", 0.015), (300, "full", 0.005), (1000, "full", 0.005)]
+    ("count", "refine", "share"),
+    [(300, "none", 0.03), (1000, "none", 0.015), (300, "full", 0.005), (1000, "full", 0.005)],
 )
 def test_swiss_roll_is_nearly_as_good_as_a_full_solve(count, refine, share):
     t, full = swiss_roll()
@@ -121,10 +125,14 @@ def test_swiss_roll_is_nearly_as_good_as_a_full_solve(count, refine, share):
     assert max(mds.n_epochs_ for mds in maps) <= (8 if refine == "full" else 0)
 
 
+@cache
+def full_digits():
+    return np.median([PatternSearchMDS(random_state=s).fit(sorted_digits()).normalized_stress_ for s in range(5)])
+
+
 @pytest.mark.parametrize(("refine", "share"), [("none", 0.03), ("panel", 0.03), ("full", 0.005)])
 def test_digits_are_nearly_as_good_as_a_full_solve(refine, share):
-    t = sorted_digits()
-    full = np.median([PatternSearchMDS(random_state=s).fit(t).normalized_stress_ for s in range(5)])
+    t, full = sorted_digits(), full_digits()
     maps = [LandmarkMDS(n_landmarks=300, refine=refine, random_state=s).fit(t) for s in range(5)]
     ratios = np.array([stress_of(t, mds.embedding_) for mds in maps]) / full
     print(f"digits, refine = {refine}: {ratios - 1}, epochs {[mds.n_epochs_ for mds in maps]}")
@@ -291,7 +299,10 @@ def test_a_point_at_a_landmark_of_a_polished_map_goes_near_it():
         ([["a"] * 40], "X must be a two-dimensional array of numbers"),
         (np.full((2, 40), -1.0), "X has the dissimilarity -1 in row 0, column 0: .* finite and zero or more"),
         (np.full((2, 40), np.inf), "X has the dissimilarity inf in row 0"),
-        (np.where(np.arange(40) < 2, 1.0, np.nan)[None], "row 0 of X has known dissimilarities to 2 landmarks, but 3 are"),
+        (
+            np.where(np.arange(40) < 2, 1.0, np.nan)[None],
+            "row 0 of X has known dissimilarities to 2 landmarks, but 3 are",
+        ),
     ],
 )
 def test_wrong_dissimilarities_to_transform(wrong, sentence):
@@ -415,7 +426,9 @@ def test_landmarks_on_a_line_place_a_line_and_refuse_what_is_off_it(dtype, turn)
     assert_allclose(squareform(pdist(mds.embedding_)), squareform(pdist(on)), atol=5e-4 if dtype == "float32" else 1e-5)
     x[:40] = on[:40]
     names = [f"sample {k}" for k in range(N)]
-    with pytest.raises(InputError, match=r"landmarks span only 1 of 2 dimensions.* point \d+ the farthest: choose more"):
+    with pytest.raises(
+        InputError, match=r"landmarks span only 1 of 2 dimensions.* point \d+ the farthest: choose more"
+    ):
         LandmarkMDS(landmarks=list(range(40)), random_state=0, dtype=dtype).fit(squareform(pdist(x)))
     assert len(names) == N
     mds = LandmarkMDS(n_landmarks=40, selection="maxmin", random_state=0, dtype=dtype).fit(squareform(pdist(x)))
@@ -441,7 +454,9 @@ def test_as_few_landmarks_as_will_do():
     x = plane()
     mds = LandmarkMDS(landmarks=[3, 77, 150], random_state=0, dtype="float64").fit(squareform(pdist(x)))
     assert_allclose(pdist(mds.embedding_), pdist(x), atol=1e-6)
-    with pytest.raises(InputError, match=r"2 landmarks cannot place points in 2 dimensions: at least n_components \+ 1 = 3"):
+    with pytest.raises(
+        InputError, match=r"2 landmarks cannot place points in 2 dimensions: at least n_components \+ 1 = 3"
+    ):
         LandmarkMDS(landmarks=[3, 77]).fit(squareform(pdist(x)))
     with pytest.raises(InputError, match="1 landmarks cannot place"):
         LandmarkMDS(n_landmarks=1).fit(squareform(pdist(x)))
@@ -499,7 +514,8 @@ def test_forms_of_a_matrix_give_the_same_bits(tmp_path):
     forms = {
         "float32": exact.astype(np.float32), "integers": exact.astype(np.int64), "list": exact.tolist(),
         "condensed": squareform(exact), "Fortran": np.asfortranarray(exact), "square.npy": tmp_path / "square.npy",
-        "text": str(tmp_path / "square.npy"), "condensed.npy": tmp_path / "condensed.npy", "foreign": tmp_path / "foreign",
+        "text": str(tmp_path / "square.npy"), "condensed.npy": tmp_path / "condensed.npy",
+        "foreign": tmp_path / "foreign",
         "array": zarr.open_array(tmp_path / "foreign", mode="r"), "store": tmp_path / "store",
     }  # fmt: skip
     for name, form in forms.items():

@@ -37,9 +37,7 @@ class Scene:
         self.panel = np.ascontiguousarray(self.t[:, self.landmarks])
         self.among = np.ascontiguousarray(self.panel[self.landmarks])
         self.scale = np.sqrt((self.among.astype(float) ** 2).sum() / (S * (S - 1)))
-        self.frame = Frame.of(
-            self.true[self.landmarks] + random.normal(scale=off, size=(S, dims)), self.scale
-        )
+        self.frame = Frame.of(self.true[self.landmarks] + random.normal(scale=off, size=(S, dims)), self.scale)
         self.placement = place(self.panel, np.arange(N), self.frame)
         self.placement[0][self.landmarks] = self.frame.y.T
         self.own = np.full(N, -1)
@@ -90,9 +88,7 @@ def test_a_pass_tells_the_gain_of_every_move_of_a_landmark(dims, dtype):
             other = y.copy()
             other[:, axis] += step
             after = (t - cdist(x, other)) ** 2
-            own = (np.arange(N)[:, None] == scene.landmarks[None]) * (
-                after - residual
-            )  # the point itself moves along
+            own = (np.arange(N)[:, None] == scene.landmarks[None]) * (after - residual)  # the point itself moves along
             wanted = (after - residual - own).sum(axis=0)
             assert_allclose(found.gains[:, column], wanted, atol=2e-3 if dtype == "float32" else 1e-9)
 

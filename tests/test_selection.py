@@ -40,9 +40,7 @@ def test_a_choice_is_of_different_points_and_follows_the_seed(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_first_of_a_choice_are_a_smaller_choice(method):
     x = points()
-    assert_array_equal(
-        choose(N, 40, method, 3, distances_of(x))[:15], choose(N, 15, method, 3, distances_of(x))
-    )
+    assert_array_equal(choose(N, 40, method, 3, distances_of(x))[:15], choose(N, 15, method, 3, distances_of(x)))
 
 
 def test_random_takes_every_point_as_often_and_looks_at_no_distance():
@@ -125,9 +123,7 @@ def test_the_work_does_not_grow_with_the_points():
 
 
 def test_faults_are_sentences():
-    with pytest.raises(
-        InputError, match=r"selection must be one of 'random', 'maxmin', 'kmeans\+\+', not 'best'\."
-    ):
+    with pytest.raises(InputError, match=r"selection must be one of 'random', 'maxmin', 'kmeans\+\+', not 'best'\."):
         choose(10, 3, "best", 0, unused)
     with pytest.raises(InputError, match="n_landmarks must be at most the number of points, 10, not 11"):
         choose(10, 11, "random", 0, unused)
