@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ class MatrixData:
         return HeldOut(rows, columns, self.between(rows, columns))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PointsData:
     """Points in a space of features; all distances are computed when they are needed."""
 
@@ -155,13 +156,18 @@ class PointsData:
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Distances between two lists of points."""
-        metric = self.all_pairs.metric
-        a, b = (metric.prepared(self.features(points)) for points in (rows, columns))
-        return metric.distances(a, b, np.empty((rows.size, columns.size)))
+        a, b = (_prepared(self, points.tobytes()) for points in (rows, columns))
+        return self.all_pairs.metric.distances(a, b, np.empty((rows.size, columns.size)))
 
     def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut:
         """Compute the distances."""
         return HeldOut(rows, columns, self.between(rows, columns))
+
+
+@lru_cache(maxsize=4)
+def _prepared(data: PointsData, points: bytes) -> Floats:
+    """Features of some points as the metric takes them; a choice of landmarks asks for the same ones many times."""
+    return data.all_pairs.metric.prepared(data.features(np.frombuffer(points, np.int64)))
 
 
 @dataclass(frozen=True)

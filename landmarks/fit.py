@@ -326,7 +326,7 @@ def _fit_panel(
         residual=np.sqrt(found[1] / np.where(found[2] > 0, found[2], 1.0)),
         estimate=None if held_out is None else _estimated(held_out, embedding),
         curve=[] if held_out is None else _curve(panel, among, landmarks, held_out, config),
-        exact=None if solution is None else solution.stress,
+        exact=_exact(starts[0], landmarks, held.source.n) if solution is None else solution.stress,
         solution=solution,
         passes=passes,
         residual_rms=_residual_rms(found),
@@ -335,6 +335,13 @@ def _fit_panel(
     )
     clock.end("evidence")
     return result
+
+
+def _exact(start: Solution, landmarks: Ints, n: int) -> Stress | None:
+    """Stress over all pairs when everybody is a landmark."""
+    if landmarks.size < n:
+        return None
+    return replace(start.stress, point_stress=start.stress.point_stress[np.argsort(landmarks)])
 
 
 def _residual_rms(found: Placement) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from landmarks import kernels
-from landmarks.place import Frame, Place, Placement, place, seat
+from landmarks.place import FLOOR, Frame, Place, Placement, place, seat
 from psmds_dist.block import Held, gather
 from psmds_dist.config import SolverConfig
 from psmds_dist.kernels import moves
@@ -35,7 +35,7 @@ PATIENCE = 3
 
 def polish_radius(residual: float, scale: float) -> float:
     """First radius of a refinement of a map with that root mean square residual."""
-    return min(START * residual, LARGEST * scale)
+    return max(min(START * residual, LARGEST * scale), FLOOR * scale)
 
 
 def polish_config(n_components: int, seed: int, residual: float, scale: float, **changes: object) -> SolverConfig:

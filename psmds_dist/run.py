@@ -164,7 +164,7 @@ def embed(
         check = checked(source, executor, ids)
         warm_up(source, config.n_components, executor, config.tried_axes)
         began = time.perf_counter()
-        name, start, config = _begin(init, source, config, executor)
+        name, start, config = _begin(init, source, config, executor, plan.limit)
         solution = solve(source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch)
         seconds = time.perf_counter() - began
         return Embedding(solution, check, plan, config, ids, name, seconds, executor.peak_memory(), versions())
@@ -173,12 +173,12 @@ def embed(
 
 
 def _begin(
-    init: str | Floats, source: RowSource, config: SolverConfig, executor: AnyExecutor
+    init: str | Floats, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
 ) -> tuple[str, Floats | None, SolverConfig]:
     """Name and coordinates of a solve's start, with the starting radius that suits it."""
     if not isinstance(init, str):
         return "given", init, config
-    name, start = choose_start(init, source, config, executor)
+    name, start = choose_start(init, source, config, executor, memory_limit)
     if start is None:
         return name, None, config
     return name, start.x, config if config.radius is not None else replace(config, radius=start.radius)

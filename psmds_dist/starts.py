@@ -25,10 +25,13 @@ class Start:
     radius: float
 
 
-Provider = Callable[[RowSource, SolverConfig, AnyExecutor], Start]
+Provider = Callable[[RowSource, SolverConfig, AnyExecutor, int], Start | None]
+"""Called with the matrix, what will be solved, who works, and the bytes that a process may take."""
 
 
-def choose_start(init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor) -> tuple[str, Start | None]:
+def choose_start(
+    init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
+) -> tuple[str, Start | None]:
     """Begin as ``init`` says.
 
     Parameters
@@ -42,6 +45,8 @@ def choose_start(init: str, source: RowSource, config: SolverConfig, executor: A
         What will be solved.
     executor : Executor
         Who works.
+    memory_limit : int
+        Bytes that a process may take.
 
     Returns
     -------
@@ -66,4 +71,5 @@ def choose_start(init: str, source: RowSource, config: SolverConfig, executor: A
     if init == "random":
         return init, None
     provider: Provider = offered[init].load()
-    return init, provider(source, config, executor)
+    start = provider(source, config, executor, memory_limit)
+    return ("random", None) if start is None else (init, start)

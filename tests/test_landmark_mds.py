@@ -469,7 +469,11 @@ def test_every_point_a_landmark():
     assert mds.landmark_stress_ == pytest.approx(exact, rel=1e-5)
     best = min(PatternSearchMDS(random_state=s).fit(matrix()).normalized_stress_ for s in range(3))
     assert exact == pytest.approx(best, rel=0.03)
-    assert np.isnan(mds.normalized_stress_)  # nobody is left to measure it with
+    assert mds.stress_is_exact_  # nobody is held out, and nobody needs to be
+    assert mds.normalized_stress_ == pytest.approx(exact, rel=1e-5)
+    given, found = squareform(pdist(mds.embedding_)), matrix()
+    rows = np.sqrt(np.square(given - found).sum(axis=1) / np.square(found).sum(axis=1))
+    assert_allclose(mds.point_stress_, rows, rtol=1e-4)
     assert fitted(matrix(), n_landmarks=None).landmarks_.size == N
 
 
