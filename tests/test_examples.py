@@ -1,0 +1,37 @@
+"""Every example runs, and says what it promises."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+PROMISES = {
+    "rated_stimuli.py": ((), "nearest neighbour on the map shows the same digit"),
+    "larger_than_memory.py": ((), "in this process, the same bits: True"),
+    "million_points.py": (("20000",), "new points from the stored map, the same bits: True"),
+}
+
+
+def test_every_example_is_here():
+    assert set(PROMISES) == {path.name for path in EXAMPLES.glob("*.py")}
+    listed = (EXAMPLES / "README.md").read_text()
+    assert all(name in listed for name in PROMISES)
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_example(name, tmp_path):
+    arguments, promise = PROMISES[name]
+    run = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert promise in run.stdout
+    assert not list(tmp_path.iterdir())
