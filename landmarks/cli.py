@@ -117,15 +117,26 @@ def _figures(mds: LandmarkMDS) -> str:
     lines = [
         f"normalised stress  {_stress(mds)}",
         f"landmarks alone    {mds.landmark_stress_:.6f}   disparity of the other starts: "
-        + (", ".join(f"{value:.2g}" for value in mds.agreement_) or "no others"),
+        + (", ".join(f"{value:.2g}" for value in mds.agreement_) or "no others")
+        + " (0: the same map, 1: nothing in common)",
     ]
     if len(mds.curve_):
         rows = [
             [f"{c['n_landmarks']:,}", f"{c['normalized_stress']:.6f}", f"{c['low']:.6f}", f"{c['high']:.6f}"]
             for c in mds.curve_
         ]
-        lines += ["", "Are these landmarks enough?", table(["landmarks", "held-out stress", "from", "to"], rows)]
+        lines += ["", "Are these landmarks enough? Before any refinement, and from one start each:"]
+        lines += [table(["landmarks", "held-out stress", "from", "to"], rows), _verdict(mds)]
     return "\n".join(lines)
+
+
+def _verdict(mds: LandmarkMDS) -> str:
+    """What the curve says: the fewest landmarks whose stress lies within the interval of all."""
+    last = mds.curve_[-1]
+    enough = int(mds.curve_["n_landmarks"][mds.curve_["normalized_stress"] <= last["high"]][0])
+    if enough == last["n_landmarks"]:
+        return "Stress still falls with the number of landmarks: more may help."
+    return f"{enough:,} do as well, within the interval: more landmarks would bring little."
 
 
 def _stress(mds: LandmarkMDS) -> str:
@@ -140,7 +151,8 @@ def _stress(mds: LandmarkMDS) -> str:
 def _picture(mds: LandmarkMDS, path: str) -> None:
     from psmds_dist.plot import save_map
 
-    title = f"{len(mds.embedding_):,} points, {mds.landmarks_.size:,} landmarks"
+    stress = "" if math.isnan(mds.normalized_stress_) else f", normalised stress {mds.normalized_stress_:.4f}"
+    title = f"{len(mds.embedding_):,} points, {mds.landmarks_.size:,} landmarks{stress}"
     save_map(path, mds.embedding_, colour=mds.point_stress_, colour_label="point stress", title=title)
 
 

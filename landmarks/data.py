@@ -183,7 +183,9 @@ class PanelData:
         """A panel whose landmarks are rows of it, checked."""
         if panel.landmarks is None:
             raise InputError(
-                "landmarks must say which rows the columns of the panel belong to: pass their row indices, in order."
+                f"X has shape ({panel.n}, {panel.width}), which is no square matrix: if its rows are points, pass "
+                "their metric, such as metric='euclidean' (--metric euclidean); if it is a panel of dissimilarities to "
+                "landmarks, landmarks must list the row of each column's landmark, in order."
             )
         check_panel(panel, executor, ids=getattr(panel, "ids", None))
         return cls(panel)

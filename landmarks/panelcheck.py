@@ -208,7 +208,8 @@ def check_between(between: Floats, landmarks: Ints, ids: Ids = None, symmetry_to
     if own[worst] > symmetry_tol * scale:
         raise InputError(
             f"the panel has {own[worst]:g} instead of 0 from landmark {row_name(int(landmarks[worst]), ids)} "
-            f"to itself, in column {worst}; check that landmarks lists the rows of its columns in order."
+            f"to itself, in column {worst}; the matrix is not one of dissimilarities, "
+            "or landmarks does not list the rows of its columns in order."
         )
     gap = np.nan_to_num(np.abs(between - between.T))
     r, s = divmod(int(gap.argmax()), len(gap))
@@ -218,7 +219,8 @@ def check_between(between: Floats, landmarks: Ints, ids: Ids = None, symmetry_to
             f"the panel is not symmetric between landmarks: the worst pair is {first} and {second}, with "
             f"{between[r, s]:.9g} in row {landmarks[r]} and {between[s, r]:.9g} in row {landmarks[s]}, which "
             f"differ by {gap[r, s] / scale:.2g} of the root mean square ({scale:.6g}) where {symmetry_tol:g} "
-            "is tolerated; check that landmarks lists the rows of its columns in order."
+            "is tolerated; the matrix is not one of dissimilarities, "
+            "or landmarks does not list the rows of its columns in order."
         )
     return float(gap[r, s] / scale) if scale else 0.0
 

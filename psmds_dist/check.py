@@ -114,21 +114,18 @@ def conclude(
     """Judge a finished pass; ``source`` is read again only when its symmetry is in doubt."""
     _refuse_faults(scan, ids)
     rms = scan.rms
-    _refuse_similarities(scan, rms)
+    refuse_similarities(scan.diagonal, rms)
     _refuse_negative(scan, ids)
     _refuse_diagonal(scan.diagonal, ids)
-    if rms == 0:
-        raise InputError(
-            f"all {scan.n} x {scan.n} dissimilarities are zero, so there is nothing to map; check how they "
-            "were computed."
-        )
+    highest = max(block.highest for block in scan.blocks)
+    _refuse_tiny(scan, rms, highest)
     pair = _doubtful_pair(scan, source, executor, symmetry_tol * rms)
     if pair is not None and pair.difference > symmetry_tol * rms:
         raise InputError(_asymmetric(pair, rms, symmetry_tol, ids))
     return InputCheck(
         n=scan.n,
         dtype=scan.dtype.name,
-        highest=max(block.highest for block in scan.blocks),
+        highest=highest,
         rms=rms,
         symmetry_tol=symmetry_tol,
         asymmetry=None if pair is None else pair.difference / rms,
@@ -176,9 +173,8 @@ def _refuse_faults(scan: Scan, ids: Ids) -> None:
         raise InputError("the squares of the dissimilarities overflow; divide the matrix by a constant first.")
 
 
-def _refuse_similarities(scan: Scan, rms: float) -> None:
+def refuse_similarities(diagonal: Floats, rms: float) -> None:
     """Refuse what looks like a Gram matrix: as ``t_ij^2 <= t_ii t_jj``, its diagonal outweighs the rest."""
-    diagonal = scan.diagonal
     if diagonal.min() > 0 and diagonal.mean() >= rms:
         raise InputError(
             "the matrix looks like similarities: its largest values are on the diagonal (mean "
@@ -202,8 +198,24 @@ def _refuse_diagonal(diagonal: Floats, ids: Ids) -> None:
         worst = int(np.abs(diagonal).argmax())
         raise InputError(
             f"the diagonal is not zero in {wrong.size} of {diagonal.size} rows, the largest "
-            f"{diagonal[worst]:g} in row {row_name(worst, ids)}; use zero_diagonal=True (--zero-diagonal) to "
-            "set it to zero."
+            f"{diagonal[worst]:g} in row {row_name(worst, ids)}; set it to zero (numpy.fill_diagonal, or "
+            "psmds ingest --zero-diagonal)."
+        )
+
+
+def _refuse_tiny(scan: Scan, rms: float, highest: float) -> None:
+    """Refuse what has lost its digits, or would in float64 squares of differences, and so seem to be fitted."""
+    name, limits = scan.dtype.name, np.finfo(scan.dtype)
+    if highest == 0:
+        raise InputError(
+            f"all {scan.n} x {scan.n} dissimilarities are zero as {name}, so there is nothing to map; check how "
+            "they were computed."
+        )
+    least = float(limits.tiny / limits.eps)
+    if rms < (math.sqrt(least) if name == "float64" else least):
+        raise InputError(
+            f"the dissimilarities, at most {highest:g}, are too small for the digits of {name}; multiply the matrix "
+            "by a constant first."
         )
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from psmds_dist import __version__
-from psmds_dist.errors import InputError, PsmdsError
+from psmds_dist.errors import InputError, PsmdsError, WorkerError
 
 if TYPE_CHECKING:
     from psmds_dist.executor import AnyExecutor
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from psmds_dist.types import RowSource
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+ENDED = {
+    "radius_tol": "converged",
+    "max_epochs": "not converged when --max-epochs ran out",
+    "interrupted": "interrupted, this is the best map so far",
+    "callback": "ended by a callback",
+    "zero_stress": "fits exactly",
+    "cluster_lost": "cut short, this is the best map so far",
+}
+"""How a solve ended, in words."""
 
 INTERRUPTED = 130
 """Exit code after a Ctrl-C, as shells have it."""
@@ -217,13 +228,18 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @click.option("--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square].")
 @click.option("--max-epochs", default=500, show_default=True)
 @click.option("--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch.")
+@click.option("--starts", "n_init", default=1, show_default=True, help="Starts at random; the best is kept.")
 @click.option(
     "--init",
     default="auto",
     show_default=True,
     help="Begin at 'random', at 'landmarks', or as suits the size.",
 )
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), help="Type of the rows [default: the store's].")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    help="Type of the rows [default: float32, or what a store of psmds holds].",
+)
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @overwriting
 @where_to_run
@@ -236,8 +252,9 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     from psmds_dist.config import SolverConfig
     from psmds_dist.report import progress, stress_lines
     from psmds_dist.results import read_result, write_result
-    from psmds_dist.run import embed
+    from psmds_dist.run import CERTIFICATE_MISSING, LOST, embed
     from psmds_dist.store import open_rows, require_result_place
+    from psmds_dist.types import StopReason
 
     say = _silent if options["quiet"] else click.echo
     names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share")
@@ -257,17 +274,23 @@ def fit(matrix: str, target: str, **options: Any) -> None:
             memory_limit=options["memory_limit"],
             ids=source.ids,
             init=options["init"],
+            n_init=options["n_init"],
             on_epoch=show,
             on_plan=lambda plan: say(plan.describe()),
         )
     write_result(target, result, matrix=source.path, overwrite=options["overwrite"])
     solution = result.solution
-    say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, stopped by {solution.stop_reason}; map in {target}")
+    how = ENDED[solution.stop_reason.value]
+    say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, {how}; map in {target}")
+    if result.certificate_missing:
+        say(f"Note: {CERTIFICATE_MISSING}.")
     say(stress_lines(solution.stress))
     if options["plot"]:
         _picture(read_result(target), options["plot"])
-    if str(solution.stop_reason) == "interrupted":
+    if solution.stop_reason is StopReason.INTERRUPTED:
         sys.exit(INTERRUPTED)
+    if solution.stop_reason is StopReason.LOST:
+        raise WorkerError(f"{LOST}; {target} holds the best map so far.")
 
 
 def _silent(text: str) -> None:
@@ -345,7 +368,11 @@ def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> 
 
     matrix = compare.load(source)
     dims = int(found.attributes["n_components"])
-    runs = {"smacof": compare.smacof, "classical": compare.classical_mds}
+    seed = int(found.attributes["seed"])
+    runs: dict[str, Callable[..., compare.Comparison]] = {
+        "smacof": partial(compare.smacof, random_state=seed),
+        "classical": compare.classical_mds,
+    }
     rows = [["pattern search", f"{found.stress.normalized_stress:.6f}", f"{found.attributes['seconds']:.2f}"]]
     for method in methods:
         other = runs[method](matrix, dims)

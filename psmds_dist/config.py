@@ -60,16 +60,22 @@ class SolverConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _whole("n_components", self.n_components, 1)
-        _whole("max_epochs", self.max_epochs, 0)
-        _whole("random_state", self.seed, 0)
-        _real("eps", self.eps, above=0, equal=True)
-        _real("direction_share", self.direction_share, above=0, equal=False)
-        if self.direction_share > 1:
-            raise InputError(f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}.")
+        plain: dict[str, int | float] = {
+            "n_components": _whole("n_components", self.n_components, 1),
+            "max_epochs": _whole("max_epochs", self.max_epochs, 0),
+            "seed": _whole("random_state", self.seed, 0),
+            "eps": _real("eps", self.eps, above=0, equal=True),
+            "direction_share": _real("direction_share", self.direction_share, above=0, equal=False),
+        }
         for name in ("radius", "radius_tol"):
             if getattr(self, name) is not None:
-                _real(name, getattr(self, name), above=0, equal=False)
+                plain[name] = _real(name, getattr(self, name), above=0, equal=False)
+        for name, number in plain.items():
+            object.__setattr__(self, name, number)  # a plain one: NumPy's small types would overflow
+        if self.seed >= SEEDS:
+            raise InputError(f"random_state must be below 2**128, not {self.seed}.")
+        if self.direction_share > 1:
+            raise InputError(f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}.")
         if not isinstance(self.bad_moves, bool):
             raise InputError(f"bad_moves must be True or False, not {self.bad_moves!r}.")
 
@@ -82,6 +88,9 @@ class SolverConfig:
         """Return a plain dictionary, for attributes and logs."""
         return asdict(self)
 
+
+SEEDS = 2**128
+"""Seeds that there are: keys of Philox."""
 
 RADIUS_TOL = 2e-4
 """Default end radius, as a share of the root mean square dissimilarity."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from psmds_dist.config import SolverConfig
 from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
 from psmds_dist.inputs import labels_of, row_source
-from psmds_dist.run import Embedding, embed
-from psmds_dist.types import Floats, InputError
+from psmds_dist.run import CERTIFICATE_MISSING, LOST, Embedding, embed
+from psmds_dist.types import Floats, InputError, StopReason
 
 
 class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
@@ -48,6 +50,9 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     init : {"auto", "random", "landmarks"}, default="auto"
         Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.
         ``"auto"`` takes landmarks from 4,000 points on, unless ``radius`` is given.
+    n_init : int, default=1
+        Starts at random, with seeds in a row; the best is kept. Does not apply to other starts. The objective has
+        many local optima: a few starts are cheap insurance for small matrices.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -88,11 +93,11 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         One row an epoch: ``epoch``, ``radius``, ``mse`` (as collected during it), ``seconds``, ``moved``
         (share of the points).
     stop_reason_ : str
-        ``"radius_tol"``, ``"max_epochs"``, ``"callback"``, ``"interrupted"`` or ``"zero_stress"``.
+        ``"radius_tol"``, ``"max_epochs"``, ``"callback"``, ``"interrupted"``, ``"zero_stress"`` or ``"cluster_lost"``.
     radius_ : float
         Radius of the last epoch.
     seed_ : int
-        Seed used.
+        Seed used, of the best start.
     ids_ : list of str or None
         Row names, from the store or the data frame.
     start_ : str
@@ -129,6 +134,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         max_epochs: int = 500,
         direction_share: float = 1.0,
         init: str = "auto",
+        n_init: int = 1,
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
@@ -146,6 +152,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.max_epochs = max_epochs
         self.direction_share = direction_share
         self.init = init
+        self.n_init = n_init
         self.random_state = random_state
         self.dtype = dtype
         self.symmetrize = symmetrize
@@ -192,8 +199,10 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
                 memory_limit=self.memory_limit,
                 ids=getattr(source, "ids", None) or names,
                 init=self.init if init is None else init,
+                n_init=self.n_init,
                 on_epoch=self.on_epoch,
             )
+        self._matrix = os.fspath(X) if isinstance(X, str | os.PathLike) else None
         return self._learn(result)
 
     def fit_transform(self, X: Any, y: object = None, init: Floats | None = None) -> Floats:
@@ -211,6 +220,22 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
             direction_share=self.direction_share,
             seed=seed_from(self.random_state),
         )
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted map to a Zarr group, as ``psmds fit`` does, for ``psmds info``, ``quality`` and ``export``.
+
+        Parameters
+        ----------
+        path : path
+            Where.
+        overwrite : bool
+            Whether an earlier result there gives way.
+        """
+        from psmds_dist.results import write_result
+
+        if not hasattr(self, "result_"):
+            raise InputError("this PatternSearchMDS is not fitted yet: call fit before save.")
+        write_result(path, self.result_, matrix=self._matrix, overwrite=overwrite)
 
     def _learn(self, result: Embedding) -> PatternSearchMDS:
         solution, stress = result.solution, result.solution.stress
@@ -230,6 +255,10 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.start_ = result.start
         self.n_features_in_ = len(solution.embedding)
         self.result_ = result
+        if result.certificate_missing:
+            warnings.warn(CERTIFICATE_MISSING, ConvergenceWarning, stacklevel=3)
+        if solution.stop_reason is StopReason.LOST:
+            warnings.warn(LOST, ConvergenceWarning, stacklevel=3)
         return self
 
     def __getstate__(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -162,32 +164,50 @@ class DaskExecutor:
         self, work: Work[R], blocks: Sequence[int], *, group: int | None = None
     ) -> Iterator[tuple[Sequence[int], R]]:
         """Yield the result of each task as it comes; blocks of a failed task are issued again."""
-        from distributed import as_completed
-
+        self._require_scheduler()
         held = self._send(work)
         issued = {
             self._submit(held, part, address): (part, 1)
             for address, own in self._share_out(blocks)
             for part in groups(own, group)
         }
-        waiting = as_completed(issued, loop=self._client.loop, raise_errors=False)
+        done: Queue[Any] = Queue()
+        for future in issued:
+            future.add_done_callback(done.put)
         try:
-            for future in waiting:
+            while issued:
+                future = self._next(done)
                 part, attempt = issued.pop(future)
                 try:
                     result = future.result()
                 except Exception as error:
-                    future.release()  # the client would keep it, and with its traceback the whole run
+                    future.release()  # the client would keep it, and with the error's traceback this whole run
+                    self._require_scheduler()
                     if not _is_loss(error) or attempt == ATTEMPTS:
                         _raise_explained(error)
                     again = self._submit(self._send(work), part)
                     issued[again] = part, attempt + 1
-                    waiting.add(again)
+                    again.add_done_callback(done.put)
                 else:
                     yield part, result
         finally:
-            if issued:
+            if issued and self._client.status == "running":
                 self._client.cancel(list(issued), force=True)
+
+    def _next(self, done: Queue[Any]) -> Any:
+        """Next future that is done; a scheduler that went away would be waited for without end."""
+        while True:
+            try:
+                return done.get(timeout=1)
+            except Empty:
+                self._require_scheduler()
+
+    def _require_scheduler(self) -> None:
+        """Raise when the client has given up on its scheduler, which Dask lets it try for half a minute."""
+        if self._client.status in ("closing", "closed"):
+            raise WorkerError(
+                "the Dask scheduler is gone, or the client was closed: start the cluster again, and then this run."
+            )
 
     def _send(self, work: Work[R]) -> Any:
         with _large_messages():
@@ -206,6 +226,8 @@ class DaskExecutor:
 
     def peak_memory(self) -> dict[str, int]:
         """Peak resident bytes of each worker process."""
+        if self._client.status != "running":
+            return {}
         peaks = self._client.run(_peak_resident, on_error="ignore")
         return {name: peaks[w["address"]] for name, w in self._workers().items() if w["address"] in peaks}
 
@@ -245,6 +267,8 @@ class DaskExecutor:
 
         What `prepare` left with the scheduler goes too, lest workers without this package fail to join later.
         """
+        if self._client.status != "running":
+            return
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._client.run(rows.release, on_error="ignore")
             while self._prepared:
@@ -349,6 +373,7 @@ def connect(address: str | None = None, scheduler_file: str | None = None) -> Cl
         When nobody answers, or the file is not there.
     """
     from distributed import Client
+    from distributed.comm import get_address_host_port
 
     if scheduler_file is not None and not os.path.exists(scheduler_file):
         raise InputError(
@@ -359,10 +384,11 @@ def connect(address: str | None = None, scheduler_file: str | None = None) -> Cl
         if scheduler_file is not None:
             with open(scheduler_file, encoding="utf-8") as file:
                 address = json.load(file)["address"]
+        get_address_host_port(address)  # a client that stumbled over its address would never let the process end
         # waits as long as Dask's setting distributed.comm.timeouts.connect says; as the default client it
         # would change Dask's settings, and leave them changed when nobody answers
         return Client(address, set_as_default=False)
-    except (OSError, TimeoutError, ValueError, KeyError) as error:
+    except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
         place = scheduler_file or address
         raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {error}.") from None
 
@@ -401,7 +427,11 @@ def local_client(workers: int, threads: int) -> Iterator[Client]:
     }
     with dask.config.set(settings), _interrupts_ignored():
         cluster: LocalCluster = LocalCluster(
-            n_workers=workers, threads_per_worker=threads, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+            n_workers=workers,
+            threads_per_worker=threads,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=logging.CRITICAL,  # what matters is raised; the rest is noise when the cluster ends
         )
     with cluster, Client(cluster, set_as_default=False) as client:
         _at_start(client, "psmds-interrupts", partial(signal.signal, signal.SIGINT, signal.SIG_IGN))

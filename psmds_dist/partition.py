@@ -197,7 +197,7 @@ def parse_bytes(text: str | int | float, name: str = "memory_limit") -> int:
         count = int(float(match[1]) * base ** " kmgt".index(match[2] or " "))
         if count <= 0:
             raise ValueError
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InputError(
             f"{name} must be a positive number of bytes, or text such as '400 MiB' or '4GB', not {text!r}."
         ) from None

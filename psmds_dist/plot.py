@@ -88,12 +88,15 @@ def _draw_map(figure: Any, axes: Any, embedding: Floats, colour: NDArray[Any] | 
         if classes:
             bar.set_ticks(np.unique(colour))
     axes.set_aspect("equal")
+    axes.set_xlabel("dimension 1" if embedding.shape[1] < 3 else f"dimension 1 of {embedding.shape[1]}")
+    axes.set_ylabel("dimension 2" if embedding.shape[1] > 1 else "")
 
 
 def _draw_history(axes: Any, history: NDArray[np.void]) -> None:
-    axes.semilogy(history["epoch"], history["mse"], label="mean squared error")
+    axes.plot(history["epoch"], np.sqrt(history["mse"]))
+    axes.set_ylim(bottom=0)
     axes.set_xlabel("epoch")
-    axes.set_ylabel("mean squared error")
+    axes.set_ylabel("root mean square error (bad moves may raise it for a while)")
     radius = axes.twinx()
     radius.semilogy(history["epoch"], history["radius"], color="tab:grey", linestyle=":")
     radius.set_ylabel("radius (dotted)")

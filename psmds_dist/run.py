@@ -23,7 +23,7 @@ from psmds_dist.partition import Layout, RowMemory, format_bytes, parse_bytes, r
 from psmds_dist.quality import Stress
 from psmds_dist.solve import Solution, solve
 from psmds_dist.starts import choose_start
-from psmds_dist.types import BudgetError, Floats, InputCheck, InputError, RowSource
+from psmds_dist.types import BudgetError, Floats, InputCheck, InputError, RowSource, StopReason
 
 PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
 
@@ -118,6 +118,15 @@ def warm_up(source: RowSource, n_components: int, executor: AnyExecutor, axes: i
     executor.prepare(partial(warm_up_solver, n_components, source.dtype.name, axes or n_components))
 
 
+CERTIFICATE_MISSING = (
+    "the monotone solve ran out of epochs before every point stood still at the last radius, so that its certificate "
+    "is missing: raise max_epochs (--max-epochs), or radius_tol (--radius-tol)"
+)
+
+
+LOST = "the cluster was lost in the middle of the run, so that the map is the best one until then, its stress unknown"
+
+
 @dataclass(frozen=True)
 class Embedding:
     """A run's outcome with all that is needed to trust and repeat it."""
@@ -136,6 +145,11 @@ class Embedding:
     peak_memory: dict[str, int]
     versions: dict[str, str]
 
+    @property
+    def certificate_missing(self) -> bool:
+        """Whether a monotone solve ended before it could certify that no single move improves its map."""
+        return not self.config.bad_moves and self.solution.stop_reason is StopReason.EPOCHS
+
 
 def embed(
     source: RowSource,
@@ -145,6 +159,7 @@ def embed(
     memory_limit: Any = None,
     ids: list[str] | None = None,
     init: str | Floats = "auto",
+    n_init: int = 1,
     on_epoch: OnEpoch | None = None,
     on_plan: Callable[[Plan], object] | None = None,
 ) -> Embedding:
@@ -155,6 +170,8 @@ def embed(
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
+    if not isinstance(n_init, int | np.integer) or isinstance(n_init, bool) or n_init < 1:
+        raise InputError(f"n_init must be a whole number of at least 1, not {n_init!r}.")
     plan = plan_run(source, config, executor, memory_limit)
     if on_plan is not None:
         on_plan(plan)
@@ -165,11 +182,27 @@ def embed(
         warm_up(source, config.n_components, executor, config.tried_axes)
         began = time.perf_counter()
         name, start, config = _begin(init, source, config, executor, plan.limit)
-        solution = solve(source, config, executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch)
+        task = partial(
+            solve, source, executor=executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
+        )
+        solution = _best_of(task, config, n_init if name == "random" else 1)
         seconds = time.perf_counter() - began
         return Embedding(solution, check, plan, config, ids, name, seconds, executor.peak_memory(), versions())
     finally:
         executor.close()
+
+
+def _best_of(task: Callable[..., Solution], config: SolverConfig, n_init: int) -> Solution:
+    """Solve from several starts, with seeds in a row, and keep the best; an interrupt or callback ends them all."""
+    best: Solution | None = None
+    for k in range(n_init):
+        found = task(config=replace(config, seed=config.seed + k))
+        if best is None or found.stress.mse < best.stress.mse:
+            best = found
+        if found.stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
+            break
+    assert best is not None
+    return best
 
 
 def _begin(

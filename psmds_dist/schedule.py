@@ -86,10 +86,11 @@ def sampled_axes(config: SolverConfig, epoch: int) -> tuple[int, ...]:
 def arithmetic(radius: float, config: SolverConfig, scale: float, dtype: np.dtype[np.generic]) -> str:
     """Type of the kernel's arithmetic.
 
-    Float64 for float64 rows, for radii too small for float32, for data whose squares float32 cannot hold, and for
-    the last radius of a monotone solve, whose certificate must not rest on rounding.
+    Float64 for float64 rows, for radii too small or too large for float32, for data whose squares float32 cannot
+    hold, and for the last radius of a monotone solve, whose certificate must not rest on rounding.
     """
-    fits = dtype == np.float32 and radius >= FLOAT32_RADIUS * scale and FLOAT32_SCALE[0] < scale < FLOAT32_SCALE[1]
+    low, high = FLOAT32_SCALE
+    fits = dtype == np.float32 and FLOAT32_RADIUS * scale <= radius < high and low < scale < high
     return "float32" if fits and not certifying(radius, config, scale) else "float64"
 
 
@@ -121,7 +122,7 @@ def advance(state: State, report: EpochReport, config: SolverConfig, scale: floa
 
     A monotone solve leaves its last radius only when no point moved: that is its certificate.
     """
-    stalled = state.error - report.error <= config.eps * report.error
+    stalled = not state.error - report.error > config.eps * report.error  # so worded for errors that overflowed
     after = State(report.x, state.radius, state.epoch + 1, report.error)
     if report.error == 0:
         return after, StopReason.PERFECT

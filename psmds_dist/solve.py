@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.quality import Stress, canonical
 from psmds_dist.schedule import EpochReport, State
-from psmds_dist.types import Executor, Floats, RowSource, StopReason
+from psmds_dist.types import Executor, Floats, RowSource, StopReason, WorkerError
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])
 """Columns of a solve's history."""
@@ -114,8 +115,8 @@ def solve(
     Returns
     -------
     Solution
-        The last map, or the best one met on the way where that is better. An interrupt (Ctrl-C) ends the solve
-        with the best map so far.
+        The last map, or the best one met on the way where that is better. An interrupt (Ctrl-C) or the loss of the
+        cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
     task = Field(Held(source, budget), executor)
     began = time.perf_counter()
@@ -127,6 +128,10 @@ def solve(
         _loop(run, task, config, scale, on_epoch)
     except KeyboardInterrupt:
         run.outcome = StopReason.INTERRUPTED
+    except WorkerError:
+        if not run.rows:
+            raise
+        run.outcome = StopReason.LOST
     return _finish(run, task, config)
 
 
@@ -168,6 +173,9 @@ def _finish(run: _Run, task: Field, config: SolverConfig) -> Solution:
     embedding, stress = _measured(run.state.x, task)
     raw = run.state.x
     n = raw.shape[1]
+    if math.isnan(stress.mse) and np.isfinite(run.best[0]):
+        raw = run.best[1]
+        embedding = canonical(raw.T)
     if run.best[0] < stress.mse * n**2:
         other, other_stress = _measured(run.best[1], task)
         if other_stress.mse < stress.mse:
@@ -189,6 +197,6 @@ def _measured(x: Floats, task: Field) -> tuple[Floats, Stress]:
     embedding = canonical(x.T)
     try:
         sums = task.measure(np.ascontiguousarray(embedding.T))
-    except KeyboardInterrupt:  # a second Ctrl-C: the map matters more than its figures
+    except (KeyboardInterrupt, WorkerError):  # the map matters more than its figures
         return embedding, Stress.unknown(x.shape[1])
     return embedding, Stress.from_row_sums(sums)

@@ -121,3 +121,4 @@ class StopReason(enum.StrEnum):
     CALLBACK = "callback"
     INTERRUPTED = "interrupted"
     PERFECT = "zero_stress"
+    LOST = "cluster_lost"

@@ -62,8 +62,7 @@ def gains_of_rows(t_rows, x, points, steps):
     rows = list(zip(t_rows, points, strict=True))
     here = [row_error(row, i, x[i]) for row, i in rows]
     gains = [
-        [math.fsum(row_error(row, i, x[i] + s) - h) for s in steps]
-        for (row, i), h in zip(rows, here, strict=True)
+        [math.fsum(row_error(row, i, x[i] + s) - h) for s in steps] for (row, i), h in zip(rows, here, strict=True)
     ]
     return np.array([math.fsum(h) for h in here]), np.array(gains)
 
@@ -86,9 +85,7 @@ def rounding(t_rows, x, points, steps, dtype, span):
     off_distance = (dims + 4) * unit * distance
     residual = np.abs(t - distance)
     errors = (
-        2 * residual * (off_distance + unit * residual)
-        + off_distance**2
-        + (3 + min(n, span)) * unit * residual**2
+        2 * residual * (off_distance + unit * residual) + off_distance**2 + (3 + min(n, span)) * unit * residual**2
     ).sum(axis=1)
     gains = np.empty((len(points), len(steps)))
     for m, step in enumerate(steps):

@@ -192,7 +192,7 @@ FAULTS = {
     ),
     "diagonal": (
         with_entries((4, 4, 0.5), (9, 9, 0.75)),
-        r"diagonal is not zero in 2 of 90 rows, the largest 0.75 in row 9 \(id 'p9'\); use zero",
+        r"diagonal is not zero in 2 of 90 rows, the largest 0.75 in row 9 \(id 'p9'\); set it to zero",
     ),
     "tiny diagonal": (with_entries((4, 4, 1e-9)), r"not zero in 1 of 90 rows"),
     "negative diagonal": (with_entries((4, 4, -1.0)), r"1 negative entry, the first in row 4"),
@@ -214,12 +214,12 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(kind, dtype) for kind in FAULTS for dtype in ("float32", "float64") if (kind, dtype) != ("overflow", "float32")],
+)
 def test_faults_are_told(kind, dtype):
     matrix, sentence = FAULTS[kind]
-    if kind == "overflow" and dtype == "float32":
-        pytest.skip("float32 cannot hold it")
     with pytest.raises(InputError, match=sentence) as error:
         check(matrix.astype(dtype), ids=[f"p{k}" for k in range(90)])
     assert str(error.value).count("\n") == 0
@@ -265,9 +265,7 @@ def one_bad_pair(n, share, seed, offset=0.0):
 def test_one_bad_pair_is_found_above_the_tolerance_only(n, offset, seed, dtype):
     above, pair = one_bad_pair(n, 1.05 * SYMMETRY_TOL, seed, offset)
     i, j = sorted(pair)
-    with pytest.raises(
-        InputError, match=rf"worst pair found is ({i} and {j}|{j} and {i}), with .*symmetrize=True"
-    ):
+    with pytest.raises(InputError, match=rf"worst pair found is ({i} and {j}|{j} and {i}), with .*symmetrize=True"):
         check(above.astype(dtype))
     below, _ = one_bad_pair(n, 0.95 * SYMMETRY_TOL, seed, offset)
     found = check(below.astype(dtype)).asymmetry
@@ -321,9 +319,7 @@ def test_float32_rounding_passes():
 
 def test_false_suspicion_is_settled_by_a_second_look():
     matrix = distances(1500, "float64")
-    noise = (
-        np.random.default_rng(0).uniform(-1, 1, matrix.shape) * 0.3 * SYMMETRY_TOL * off_diagonal_rms(matrix)
-    )
+    noise = np.random.default_rng(0).uniform(-1, 1, matrix.shape) * 0.3 * SYMMETRY_TOL * off_diagonal_rms(matrix)
     np.fill_diagonal(noise, 0)
     found = check(np.abs(matrix + noise)).asymmetry
     assert found == pytest.approx(0.6 * SYMMETRY_TOL, rel=0.05)

@@ -77,9 +77,7 @@ def test_from_points_to_a_table(place, points):
 
     out = run("fit", "d.zarr", "map.zarr", "--seed", "4", "--plot", "map.png")
     assert re.match(r"120 points, rows 56\.2 KiB, 1 process with .* each: kept in memory\n", out)
-    assert re.search(
-        r"\n\d+ epochs in .* s, stopped by radius_tol; map in map\.zarr\nnormalised stress  0\.", out
-    )
+    assert re.search(r"\n\d+ epochs in .* s, converged; map in map\.zarr\nnormalised stress  0\.", out)
     assert Path("map.png").read_bytes().startswith(b"\x89PNG")
     result = read_result("map.zarr")
     expected = PatternSearchMDS(random_state=4).fit(squareform(pdist(points)))
@@ -108,14 +106,10 @@ def test_ingest_of_every_form_gives_the_same_store(place):
     zarr.create_array("foreign", data=np.load("square.npy"), chunks=(50, 50))
     for name in ("square.npy", "condensed.npy", "foreign"):
         run("ingest", name, f"{name}.zarr", "--ids", "ids.txt", "--quiet")
-    digests = {
-        json.loads(run("info", f"{n}.zarr", "--json"))["checked"]["digest"] for n in ("square.npy", "foreign")
-    }
+    digests = {json.loads(run("info", f"{n}.zarr", "--json"))["checked"]["digest"] for n in ("square.npy", "foreign")}
     assert len(digests) == 1
     assert open_rows("condensed.npy.zarr").ids == IDS
-    np.testing.assert_array_equal(
-        open_rows("condensed.npy.zarr").array[:], open_rows("foreign.zarr").array[:]
-    )
+    np.testing.assert_array_equal(open_rows("condensed.npy.zarr").array[:], open_rows("foreign.zarr").array[:])
     run("fit", "foreign", "map.zarr", "--max-epochs", "3", "-q")
 
 
@@ -183,9 +177,10 @@ def test_targets_are_not_overwritten_unasked(place):
     )
     assert "already holds a result" in refused("fit", "d.zarr", "m.zarr")
     assert "is not a result, so it stays" in refused("fit", "d.zarr", "d.zarr", "--overwrite")
-    assert "is not a dissimilarity store, so it stays" in refused(
-        "distances", "points.npy", place, "--overwrite"
-    )
+    assert "is where the matrix is read from" in refused("distances", "points.npy", place, "--overwrite")
+    Path("other").mkdir()
+    Path("other/file").touch()
+    assert "is not a dissimilarity store, so it stays" in refused("distances", "points.npy", "other", "--overwrite")
     run("fit", "d.zarr", "m.zarr", "--max-epochs", 2, "-q", "--overwrite")
     assert len(read_result("m.zarr").history) == 2
     assert not [name for name in os.listdir() if name.startswith(".")]
@@ -252,9 +247,7 @@ def test_faults_are_sentences(place):
 
 def test_a_damaged_store_is_a_sentence(place):
     run("distances", "points.npy", "d.zarr", "-q")
-    chunks = sorted(Path("d.zarr/dissimilarities/c").parent.glob("c.*")) or sorted(
-        Path("d.zarr").rglob("c*0")
-    )
+    chunks = sorted(Path("d.zarr/dissimilarities/c").parent.glob("c.*")) or sorted(Path("d.zarr").rglob("c*0"))
     chunks[0].unlink()
     assert re.search(r"lacks 1 of its \d+ chunks", refused("fit", "d.zarr", "m.zarr"))
     run("distances", "points.npy", "d.zarr", "-q", "--overwrite")
@@ -268,9 +261,7 @@ def test_a_map_of_another_matrix_is_told(place):
     run("fit", "d.zarr", "m.zarr", "--max-epochs", 1, "-q")
     np.save("fewer.npy", np.load("points.npy")[:50])
     run("distances", "fewer.npy", "e.zarr", "-q")
-    assert "embedding must be finite coordinates of shape (50, 2)" in refused(
-        "quality", "m.zarr", "--matrix", "e.zarr"
-    )
+    assert "embedding must be finite coordinates of shape (50, 2)" in refused("quality", "m.zarr", "--matrix", "e.zarr")
 
 
 def test_a_scheduler_that_does_not_answer(place):
@@ -390,3 +381,14 @@ def test_help_and_version():
     assert run("--version").startswith("psmds, version 0.")
     for command in main.commands:
         assert run(command, "--help").startswith(f"Usage: main {command}")
+
+
+def test_similarities_are_not_hidden_by_a_zero_diagonal():
+    x = np.random.default_rng(0).normal(size=(40, 90))
+    np.save("similarities.npy", np.corrcoef(x) ** 2)
+    assert "looks like similarities" in refused("ingest", "similarities.npy", "s.zarr", "--zero-diagonal")
+    assert not Path("s.zarr").exists()
+    Path("table.tsv").write_text("a\tb\n0\t1\n")
+    told = refused("ingest", "table.tsv", "t.zarr")
+    assert "another kind of file, such as text" in told
+    assert "allow_pickle" not in told

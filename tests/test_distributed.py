@@ -15,6 +15,8 @@ import numpy as np
 import psutil
 import pytest
 import zarr
+from distributed import Client
+from sklearn.exceptions import ConvergenceWarning
 
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.config import SolverConfig
@@ -329,3 +331,40 @@ def _session(pid):
         return os.getsid(pid)
     except ProcessLookupError:
         return None
+
+
+def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
+    """Nobody waits for ever: Dask's client gives up after its timeout, and the map so far comes back."""
+    build(ArrayRows(matrix), tmp_path / "m.zarr", InProcessExecutor())
+    file = tmp_path / "cluster.json"
+    here = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file]
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", *here, "--port", "0"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    scheduler = subprocess.Popen(command, **quiet)
+    wait_for(file.exists)
+    worker = subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", *here, "--nthreads", "1"], **quiet)
+    try:
+        with (
+            dask.config.set({"distributed.comm.timeouts.connect": "3s"}),
+            Client(scheduler_file=str(file), set_as_default=False) as client,
+        ):
+            mds = PatternSearchMDS(
+                client=client,
+                random_state=3,
+                radius_tol=1e-9,
+                on_epoch=lambda event: scheduler.kill() if event.epoch == 4 else None,
+            )
+            began = time.monotonic()
+            with pytest.warns(ConvergenceWarning, match="the cluster was lost in the middle of the run"):
+                mds.fit(tmp_path / "m.zarr")
+            assert time.monotonic() - began < 60
+    finally:
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait(20)
+    assert mds.stop_reason_ == "cluster_lost"
+    assert mds.n_epochs_ >= 4
+    assert np.isnan(mds.normalized_stress_)
+    assert np.isfinite(mds.embedding_).all()
+    mds.save(tmp_path / "map.zarr")
+    np.testing.assert_array_equal(read_result(tmp_path / "map.zarr").embedding, mds.embedding_)

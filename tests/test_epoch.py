@@ -148,9 +148,7 @@ def test_what_is_gathered_is_in_the_order_of_points_however_it_arrives():
     assert_array_equal(part, t[np.ix_(points, columns)])
     (sums,) = gather(Scrambled(), Measure(held, np.ascontiguousarray(x.T)), layout, blocks)
     assert_allclose(sums[:, 2], (t[points] ** 2).sum(axis=1), rtol=1e-12)
-    best, gain, errors = gather(
-        Scrambled(), Propose(held, np.ascontiguousarray(x.T), 0.5, (0, 1)), layout, blocks
-    )
+    best, gain, errors = gather(Scrambled(), Propose(held, np.ascontiguousarray(x.T), 0.5, (0, 1)), layout, blocks)
     wanted_errors, wanted = gains_by_recomputing(t, x, points, search_directions(2, 0.5))
     assert best.dtype == np.int16
     assert_array_equal(best, wanted.argmin(axis=1))

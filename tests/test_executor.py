@@ -274,27 +274,21 @@ def names_of(client):
 
 
 def test_a_worker_without_the_package_is_named_in_a_sentence(client, stranger):
-    with pytest.raises(
-        WorkerError, match=r"a worker cannot import 'psmds_dist': install psmds-dist, in the same"
-    ):
+    with pytest.raises(WorkerError, match=r"a worker cannot import 'psmds_dist': install psmds-dist, in the same"):
         DaskExecutor(client)
     assert "stranger" in names_of(client)  # the question does it no harm
 
 
 def test_a_worker_with_another_version_is_told(client, monkeypatch):
     monkeypatch.setattr("psmds_dist.__version__", "99.0")
-    with pytest.raises(
-        WorkerError, match=r"worker tcp://.* has psmds-dist 0.*, but this process 99\.0: install"
-    ):
+    with pytest.raises(WorkerError, match=r"worker tcp://.* has psmds-dist 0.*, but this process 99\.0: install"):
         DaskExecutor(client)
 
 
 def test_a_store_that_a_worker_cannot_see_is_told(client, tmp_path):
     executor = DaskExecutor(client)
     executor.require(str(tmp_path))
-    with pytest.raises(
-        InputError, match=r"2 of 2 workers \(first tcp://.*\) cannot see .*nowhere: put it where"
-    ):
+    with pytest.raises(InputError, match=r"2 of 2 workers \(first tcp://.*\) cannot see .*nowhere: put it where"):
         executor.require(str(tmp_path / "nowhere"))
     executor.require("s3://bucket/matrix.zarr")  # not a path: nothing to say yet
     InProcessExecutor().require(str(tmp_path / "nowhere"))
@@ -342,9 +336,7 @@ def test_a_scheduler_without_workers_is_told(monkeypatch):
     with (
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
         Client(cluster, set_as_default=False) as client,
-        pytest.raises(
-            WorkerError, match=r"no free worker for 1 seconds: start some with 'dask worker tcp://"
-        ),
+        pytest.raises(WorkerError, match=r"no free worker for 1 seconds: start some with 'dask worker tcp://"),
     ):
         DaskExecutor(client)
 

@@ -352,7 +352,7 @@ def test_build_that_fails_its_check_leaves_nothing_and_can_be_repaired(tmp_path)
     matrix[4, 7] += 0.5
     matrix[3, 3] = 0.01
     path = saved(tmp_path / "d.npy", matrix)
-    with pytest.raises(InputError, match="use zero_diagonal=True"):
+    with pytest.raises(InputError, match=r"set it to zero \(numpy.fill_diagonal, or psmds ingest --zero-diagonal\)"):
         build(open_npy(path), tmp_path / "d.zarr", Serial())
     with pytest.raises(InputError, match=r"\b4 \(id '104'\) .*use symmetrize=True"):
         build(

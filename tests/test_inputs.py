@@ -75,9 +75,7 @@ def test_names_come_from_the_frame_or_the_store(tmp_path, matrix):
     names = [f"sample {k}" for k in range(N)]
     settings = {"max_epochs": 2, "random_state": 0}
     assert PatternSearchMDS(**settings).fit(Frame(matrix, names, names)).ids_ == names
-    assert PatternSearchMDS(**settings).fit(Frame(matrix, range(N), range(N))).ids_ == [
-        str(k) for k in range(N)
-    ]
+    assert PatternSearchMDS(**settings).fit(Frame(matrix, range(N), range(N))).ids_ == [str(k) for k in range(N)]
     build(ArrayRows(matrix), tmp_path / "store", InProcessExecutor(), ids=names)
     assert PatternSearchMDS(**settings).fit(tmp_path / "store").ids_ == names
     assert PatternSearchMDS(**settings).fit(zarr.open(tmp_path / "store")["dissimilarities"]).ids_ == names

@@ -78,9 +78,7 @@ def test_errors_and_gains_are_those_of_a_full_recomputation(task, read_only):
 def test_some_axes_in_any_order_give_the_gains_of_those_axes(task, data):
     t, x, points, slots, radius = task
     dims = x.shape[1]
-    axes = np.array(
-        data.draw(st.permutations(range(dims)))[: data.draw(st.integers(1, dims))], dtype=np.int64
-    )
+    axes = np.array(data.draw(st.permutations(range(dims)))[: data.draw(st.integers(1, dims))], dtype=np.int64)
     rows = stored(t, points, slots, read_only=False)
     errors, gains = moves.propose(rows, slots, points, np.ascontiguousarray(x.T), radius, axes)
     exact = x.astype(float)

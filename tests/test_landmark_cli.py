@@ -71,8 +71,11 @@ def test_from_points_to_a_table_and_new_points(place, points):
         in lines
     )
     assert any(line.startswith(f"landmarks alone    {wanted.landmark_stress_:.6f}") for line in lines)
-    assert "Are these landmarks enough?" in lines
-    assert [line.split()[0] for line in lines[-len(wanted.curve_) :]] == [str(k) for k in wanted.curve_["n_landmarks"]]
+    assert "Are these landmarks enough? Before any refinement, and from one start each:" in lines
+    assert "more landmarks would bring little" in lines[-1] or "more may help" in lines[-1]
+    assert [line.split()[0] for line in lines[-len(wanted.curve_) - 1 : -1]] == [
+        str(k) for k in wanted.curve_["n_landmarks"]
+    ]
     assert Path("map.png").read_bytes().startswith(b"\x89PNG")
     saved = LandmarkMDS.load("map.zarr")
     assert np.array_equal(saved.embedding_, wanted.embedding_)
@@ -172,7 +175,7 @@ def test_faults_are_sentences(place, points):
     cases = [
         (("fit", "points.npy", "map.zarr", *euclidean), "already holds a result"),
         (("fit", "points.npy", "points.npy", *euclidean), "is not a result, so it stays"),
-        (("fit", "points.npy", "m.zarr"), "landmarks must say which rows"),
+        (("fit", "points.npy", "m.zarr"), "landmarks must list the row of each column"),
         (("fit", "panel.npy", "m.zarr", "--landmarks", "mine.txt"), "instead of 0 from landmark"),
         (("fit", "points.npy", "m.zarr", "--metric", "nearness"), "metric 'nearness' cannot be used"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--refine", "full"), "refine='full' needs the whole matrix"),

@@ -654,7 +654,7 @@ def test_wrong_data_is_a_sentence(tmp_path):
     negative = matrix() - 3
     np.fill_diagonal(negative, 0)
     cases = [
-        (panel, {}, "landmarks must say which rows the columns of the panel belong to"),
+        (panel, {}, "landmarks must list the row of each column's landmark"),
         (panel, {"landmarks": range(59)}, "landmarks lists 59 rows for the 60 columns"),
         (panel, {"landmarks": [*range(59), N]}, f"but {N} is among them"),
         (panel, {"landmarks": range(60), "n_landmarks": 61}, "n_landmarks must be at most .*60, not 61"),

@@ -16,9 +16,7 @@ from psmds_dist.schedule import halves
 from psmds_dist.types import BudgetError, InputError
 
 SIZES = st.one_of(st.integers(3, 5000), st.integers(5000, 3_000_000))
-CLUSTERS = st.dictionaries(
-    st.text("abcdef", min_size=1, max_size=4), st.integers(1, 16), min_size=1, max_size=12
-)
+CLUSTERS = st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.integers(1, 16), min_size=1, max_size=12)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +178,7 @@ def test_bytes_are_read_from_numbers_and_text(text, count):
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize(
-    "text", ["", "much", "-1", 0, "0 MB", "1.2.3 MB", "4 XB", True, None, "nan", "inf", [4]]
-)
+@pytest.mark.parametrize("text", ["", "much", "-1", 0, "0 MB", "1.2.3 MB", "4 XB", True, None, "nan", "inf", [4]])
 def test_what_is_no_number_of_bytes_is_refused_by_name(text):
     with pytest.raises(InputError, match=r"^budget must be a positive number of bytes"):
         parse_bytes(text, "budget")

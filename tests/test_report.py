@@ -118,9 +118,7 @@ def test_pictures(tmp_path):
     random = np.random.default_rng(0)
     mds = PatternSearchMDS(max_epochs=3).fit(squareform(pdist(random.random((40, 3)))))
     save_map(tmp_path / "plain.png", mds.embedding_)
-    save_map(
-        tmp_path / "classes.svg", mds.embedding_, colour=np.arange(40) % 3, colour_label="kind", title="<t>"
-    )
+    save_map(tmp_path / "classes.svg", mds.embedding_, colour=np.arange(40) % 3, colour_label="kind", title="<t>")
     save_map(tmp_path / "line.pdf", mds.embedding_[:, :1], colour=random.random(40), history=mds.history_)
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
     with pytest.raises(InputError, match="cannot save a picture to"):

@@ -57,9 +57,7 @@ def test_starting_points_have_the_scale_of_the_data(dims):
     half = np.abs(x).max()
     assert half == pytest.approx(12.5 * math.sqrt(1.5 / dims), rel=0.01)
     assert_array_equal(x, schedule.starting_points(4000, config, 12.5))
-    assert not np.array_equal(
-        x, schedule.starting_points(4000, SolverConfig(n_components=dims, seed=6), 12.5)
-    )
+    assert not np.array_equal(x, schedule.starting_points(4000, SolverConfig(n_components=dims, seed=6), 12.5))
 
 
 @pytest.mark.parametrize(
@@ -79,9 +77,7 @@ def test_sampled_axes_are_a_share_drawn_for_each_epoch(dims, share, count):
 
 def step(error, *, was, radius=1.0, epoch=3, moved=5, **config):
     settings = {"eps": 0.01, "radius_tol": 0.25, "max_epochs": 100, **config}
-    return advance(
-        State(X, radius, epoch, was), EpochReport(X + 1, error, moved), SolverConfig(**settings), scale=1.0
-    )
+    return advance(State(X, radius, epoch, was), EpochReport(X + 1, error, moved), SolverConfig(**settings), scale=1.0)
 
 
 @pytest.mark.parametrize(

@@ -79,31 +79,23 @@ def least_budget(t):
 def test_monotone_never_rises_and_ends_where_no_single_move_helps(kind, dims, seed, dtype):
     t = data(kind).astype(dtype)
     maps = [schedule.starting_points(60, SolverConfig(n_components=dims, seed=seed), scale_of(t)).T]
-    solution = embed(
-        t, n_components=dims, seed=seed, bad_moves=False, radius_tol=0.01 * scale_of(t), max_epochs=9999
-    )
+    solution = embed(t, n_components=dims, seed=seed, bad_moves=False, radius_tol=0.01 * scale_of(t), max_epochs=9999)
     assert solution.stop_reason is StopReason.RADIUS
     mse = solution.history["mse"]
     assert (np.diff(mse) <= 0).all()
     assert mse[0] <= error(t, maps[0]) / 60**2
     assert mse[-1] == pytest.approx(error(t, solution.raw_embedding) / 60**2, rel=1e-12)
     assert solution.radius / 2 <= 0.01 * scale_of(t) < solution.radius
-    _, gains = gains_by_recomputing(
-        t, solution.raw_embedding, np.arange(60), search_directions(dims, solution.radius)
-    )
+    _, gains = gains_by_recomputing(t, solution.raw_embedding, np.arange(60), search_directions(dims, solution.radius))
     assert gains.min() >= -1e-12 * error(t, solution.raw_embedding)
 
 
 def test_the_certificate_holds_when_axes_were_sampled():
     t = data("random")
-    solution = embed(
-        t, n_components=3, bad_moves=False, direction_share=0.3, radius_tol=0.04, max_epochs=9999
-    )
+    solution = embed(t, n_components=3, bad_moves=False, direction_share=0.3, radius_tol=0.04, max_epochs=9999)
     assert solution.stop_reason is StopReason.RADIUS
     assert (np.diff(solution.history["mse"]) <= 0).all()
-    _, gains = gains_by_recomputing(
-        t, solution.raw_embedding, np.arange(60), search_directions(3, solution.radius)
-    )
+    _, gains = gains_by_recomputing(t, solution.raw_embedding, np.arange(60), search_directions(3, solution.radius))
     assert gains.min() >= -1e-12 * error(t, solution.raw_embedding)
 
 
@@ -122,9 +114,7 @@ def test_stress_is_that_of_the_returned_coordinates(bad_moves, dtype):
     assert stress.normalized_stress == pytest.approx(
         math.sqrt(residual / (squareform(t.astype(float)) ** 2).sum()), rel=1e-10
     )
-    assert stress.stress1 == pytest.approx(
-        math.sqrt(residual / (pdist(solution.embedding) ** 2).sum()), rel=1e-10
-    )
+    assert stress.stress1 == pytest.approx(math.sqrt(residual / (pdist(solution.embedding) ** 2).sum()), rel=1e-10)
     assert_array_equal(solution.embedding, canonical(solution.raw_embedding))
 
 
@@ -277,9 +267,7 @@ def test_an_interrupt_of_the_radius_search_returns_the_start():
     solution = embed(t, source=interrupting(t, {3}), budget=least_budget(t), seed=2)
     assert solution.stop_reason is StopReason.INTERRUPTED
     assert solution.history.shape == (0,)
-    assert_array_equal(
-        solution.raw_embedding, schedule.starting_points(60, SolverConfig(seed=2), scale_of(t)).T
-    )
+    assert_array_equal(solution.raw_embedding, schedule.starting_points(60, SolverConfig(seed=2), scale_of(t)).T)
 
 
 def test_errors_of_the_source_are_not_taken_for_an_end():
@@ -364,8 +352,7 @@ def test_a_start_of_coincident_points_comes_apart(bad_moves, dims):
     start = np.zeros((60, dims))
     solution = embed(t, start=start, n_components=dims, bad_moves=bad_moves, radius_tol=0.02, max_epochs=2000)
     drawn = [
-        embed(t, n_components=dims, bad_moves=bad_moves, radius_tol=0.02, max_epochs=2000, seed=s)
-        for s in range(3)
+        embed(t, n_components=dims, bad_moves=bad_moves, radius_tol=0.02, max_epochs=2000, seed=s) for s in range(3)
     ]
     assert np.isfinite(solution.embedding).all()
     assert solution.stress.mse <= 1.3 * max(other.stress.mse for other in drawn)

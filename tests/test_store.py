@@ -211,9 +211,7 @@ def test_what_cannot_be_opened_is_told(tmp_path, make, sentence):
 
 
 def test_missing_chunks_are_refused(tmp_path):
-    array = zarr.create_array(
-        tmp_path / "a", shape=(N, N), chunks=(10, 50), shards=(20, 100), dtype="float32"
-    )
+    array = zarr.create_array(tmp_path / "a", shape=(N, N), chunks=(10, 50), shards=(20, 100), dtype="float32")
     array[:80] = distances()[:80]
     with pytest.raises(InputError, match=r"lacks 4 of its 12 chunks, which would read as 0\.0"):
         open_rows(tmp_path / "a")
@@ -297,9 +295,7 @@ def test_a_write_is_a_whole_block(tmp_path):
 
 
 def test_other_stores_are_refused_or_overwritten(tmp_path, store):
-    with pytest.raises(
-        InputError, match="already holds a finished store; give another path, or overwrite=True"
-    ):
+    with pytest.raises(InputError, match="already holds a finished store; give another path, or overwrite=True"):
         create(store.path, 10)
     assert create(store.path, 10, source_fingerprint="a", overwrite=True).n == 10
     with pytest.raises(InputError, match="an unfinished store of another source"):
@@ -347,9 +343,7 @@ def a_panel(dtype="float32"):
 
 
 def panel_written(path, panel, landmarks=LANDMARKS, ids=None):
-    target = create_panel(
-        path, N, S, panel.dtype.name, landmarks=landmarks, ids=ids, source_fingerprint="test"
-    )
+    target = create_panel(path, N, S, panel.dtype.name, landmarks=landmarks, ids=ids, source_fingerprint="test")
     layout = Layout(N, S)
     for block in range(layout.count):
         lo, hi = layout.bounds(block)
@@ -442,9 +436,7 @@ def test_panel_of_other_landmarks_than_its_own(tmp_path):
     path = tmp_path / "p.zarr"
     panel_written(path, a_panel())
     np.testing.assert_array_equal(open_panel(path, landmarks=LANDMARKS).landmarks, LANDMARKS)
-    with pytest.raises(
-        InputError, match=r"landmarks has 55 for column 2, but the panel .* was made for 0 there"
-    ):
+    with pytest.raises(InputError, match=r"landmarks has 55 for column 2, but the panel .* was made for 0 there"):
         open_panel(path, landmarks=[7, 100, 55, 0, 23])
     with pytest.raises(InputError, match="landmarks lists 2 rows for the 5 columns"):
         open_panel(path, landmarks=[7, 100])
@@ -458,9 +450,7 @@ def test_panels_and_matrices_are_told_apart(tmp_path, store):
     path = tmp_path / "p.zarr"
     panel_written(path, a_panel())
     for given_ in (path, zarr.open_array(path / "panel", mode="r")):
-        with pytest.raises(
-            InputError, match="holds a panel, not dissimilarities; give the store it was made from"
-        ):
+        with pytest.raises(InputError, match="holds a panel, not dissimilarities; give the store it was made from"):
             open_rows(given_)
     with pytest.raises(InputError, match="holds dissimilarities, not a panel; make a panel from it first"):
         open_panel(store.path)
@@ -478,9 +468,7 @@ def test_what_is_no_panel_is_told(tmp_path):
         open_panel(tmp_path / "line")
     with pytest.raises(InputError, match=r"has shape \(4,\), but points are an array of shape \(n, d\)"):
         open_table(tmp_path / "line")
-    array = zarr.create_array(
-        tmp_path / "part", shape=(N, S), chunks=(10, S), dtype="float32", fill_value=np.nan
-    )
+    array = zarr.create_array(tmp_path / "part", shape=(N, S), chunks=(10, S), dtype="float32", fill_value=np.nan)
     array[:50] = a_panel()[:50]
     with pytest.raises(InputError, match="lacks 6 of its 11 chunks, which would read as nan"):
         open_panel(array)
@@ -500,9 +488,7 @@ def test_interrupted_panel_is_continued(tmp_path):
         target.write(0, np.zeros((hi - lo, N), "float32"))
     with pytest.raises(InputError, match="is unfinished"):
         open_panel(path)
-    again = pickle.loads(
-        pickle.dumps(create_panel(path, N, S, landmarks=LANDMARKS, source_fingerprint="one"))
-    )
+    again = pickle.loads(pickle.dumps(create_panel(path, N, S, landmarks=LANDMARKS, source_fingerprint="one")))
     assert [block for block in range(layout.count) if again.has(block)] == [13]
     out = np.zeros((hi - lo, S), "float32")
     again.with_checksums().read(lo, hi, out)

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 
-from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, require_size
+from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, refuse_similarities, require_size
 from psmds_dist.ingest.ids import check_ids
 from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
 from psmds_dist.kernels.warm import warm_up_scan
@@ -21,6 +22,9 @@ from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
 
 if TYPE_CHECKING:
     from psmds_dist.store import PanelTarget, Target
+
+DIAGONAL_ROWS = 64
+"""Rows that are looked at before a diagonal is set to zero."""
 
 MEMORY_SHARE = 4
 """A task holds its panel, a second one where both orders are read, and chunks on their way to disk."""
@@ -119,6 +123,9 @@ def build(
 
     require_size(source.n)
     names = None if ids is None else check_ids(ids, source.n)
+    _require_apart(source, path)
+    if zero_diagonal:
+        _look_at_diagonal(source)
     rows = _changed(source, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
     target = create(
         path,
@@ -138,6 +145,25 @@ def build(
         raise
     target.finish(check)
     return check
+
+
+def _look_at_diagonal(source: RowSource) -> None:
+    """Refuse similarities before a diagonal of zeros hides what they are; some rows tell."""
+    points = np.unique(np.linspace(0, source.n - 1, DIAGONAL_ROWS).astype(np.int64))
+    row: Rows = np.empty((1, source.n), source.dtype)
+    diagonal, squares = np.empty(points.size), 0.0
+    for k, point in enumerate(points.tolist()):
+        source.read(point, point + 1, row)
+        diagonal[k] = row[0, point]
+        squares += float(np.square(np.delete(row[0], point), dtype=np.float64).mean())
+    refuse_similarities(diagonal, (squares / points.size) ** 0.5)
+
+
+def _require_apart(source: RowSource, path: str | os.PathLike[str]) -> None:
+    """Refuse to build a store where its source lies: overwriting would remove the source first."""
+    given = getattr(source, "path", None)
+    if given is not None and Path(os.path.realpath(given)).is_relative_to(os.path.realpath(path)):
+        raise InputError(f"{os.fspath(path)} is where the matrix is read from; give another path for the new store.")
 
 
 def _changed(source: RowSource, *, symmetrize: bool, zero_diagonal: bool) -> RowSource:

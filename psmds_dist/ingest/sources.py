@@ -91,7 +91,12 @@ def load_npy(path: str) -> Numbers:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give a .npy file.") from None
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path} is not a .npy file of numbers ({error}); write it with numpy.save.") from None
+        if "pickle" in str(error):  # numpy's own advice would be to load it all the same
+            error = ValueError("it is another kind of file, such as text, or holds Python objects")
+        raise InputError(
+            f"{path} is not a .npy file of numbers ({error}); read it as it is meant, for example with "
+            "pandas.read_csv(..., index_col=0).to_numpy(), and write it with numpy.save."
+        ) from None
 
 
 def file_identity(path: str) -> str:

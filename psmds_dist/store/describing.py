@@ -27,21 +27,28 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         arrays, attributes, ids = read_result(path)
         shapes = {name: list(values.shape) for name, values in arrays.items()}
         return {"kind": KIND, **attributes, "ids": ids is not None, "arrays": shapes}
-    rows = open_panel(path) if header.get("kind") == PANEL or _is_oblong(path) else open_rows(path)
+    is_panel = header["kind"] == PANEL if header else _is_oblong(path)
+    rows = open_panel(path) if is_panel else open_rows(path)
     facts = load_facts(rows)
     return {
         "kind": header.get("kind", "foreign Zarr array"),
         "points": rows.n,
         **(_of_panel(rows) if isinstance(rows, PanelRows) else {}),
         "stored as": f"{rows.array.dtype}, chunks of {rows.array.chunks[0]:,} x {rows.array.chunks[1]:,}",
-        "size": format_bytes(rows.nbytes),
+        "size": format_bytes(rows.array.nbytes),
         "blocks": f"{rows.layout.count:,} of {rows.layout.rows:,} rows",
         "direct reads": "yes" if rows.direct else "no, through zarr",
-        "reads a pass": f"{rows.read_cost:.1f}",
+        "reads a pass": _told(rows.read_cost),
         "ids": rows.ids is not None,
         **{key: value for key, value in header.items() if key in ("metric", "source", "versions")},
         "checked": "no" if facts is None else facts,
     }
+
+
+def _told(cost: float) -> str:
+    if cost < 1.05:
+        return "1, when streamed"
+    return f"{cost:.1f}, when streamed: chunks of whole rows would need 1, see psmds ingest"
 
 
 def _is_oblong(path: str | os.PathLike[str]) -> bool:

@@ -15,16 +15,19 @@ from psmds_dist.types import InputCheck
 def load_check(rows: ZarrRows) -> InputCheck | None:
     """Return the result of an earlier check, if it was for this type and nothing has changed since."""
     facts = load_facts(rows)
-    return None if facts is None else InputCheck.from_dict(facts)
+    try:
+        return None if facts is None else InputCheck.from_dict(facts)
+    except TypeError:  # other fields: another version of this package has kept it
+        return None
 
 
 def load_facts(rows: ZarrRows) -> dict[str, Any] | None:
     """Return what an earlier check found, if it was for this type and nothing has changed since."""
     kept = _attributes(rows).get(KEY, {})
     check = kept.get("check") if isinstance(kept, dict) else None
-    if check is None or kept.get("checked") != rows.fingerprint or check["dtype"] != rows.dtype.name:
+    if not isinstance(check, dict) or kept.get("checked") != rows.fingerprint:
         return None
-    return cast("dict[str, Any]", check)
+    return check if check.get("dtype") == rows.dtype.name else None
 
 
 def save_check(rows: ZarrRows, check: InputCheck) -> bool:

@@ -125,7 +125,7 @@ def shape_at(path: str | os.PathLike[str] | zarr.Array[Any]) -> tuple[int, ...] 
     """Shape of the 2-D array that a path stands for; None for a group with none or several."""
     node = path if isinstance(path, zarr.Array) else _open(path)
     if isinstance(node, zarr.Group):
-        arrays = [array for _, array in node.arrays() if array.ndim == 2]
+        arrays = [array for array in _arrays(node) if array.ndim == 2]
         return tuple(map(int, arrays[0].shape)) if len(arrays) == 1 else None
     return tuple(map(int, node.shape))
 
@@ -155,7 +155,7 @@ def _find(path: str | os.PathLike[str] | zarr.Array[Any], kind: _Kind) -> tuple[
         return (node, None) if owner is None else (node, _require_usable(owner, kind))
     if read_header(node):
         group = _require_usable(node, kind)
-        return cast("zarr.Array[Any]", group[kind.name]), group
+        return _array_in(group, kind), group
     return _only_fitting(node, kind), None
 
 
@@ -167,6 +167,8 @@ def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
         there = "is not a Zarr store" if os.path.exists(place) else "does not exist"
         advice = "turn other files into a store with `psmds ingest`"
         raise InputError(f"{place} {there}; give a Zarr array or group, or {advice}.") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{place} is damaged: zarr cannot read what it says of itself ({error}).") from None
 
 
 def _reopen(array: zarr.Array[Any]) -> zarr.Array[Any]:
@@ -191,12 +193,12 @@ def _require_usable(group: zarr.Group, kind: _Kind) -> zarr.Group:
     if header["kind"] != kind.name:
         found = _NOUNS.get(header["kind"], f"a {header['kind']}")
         raise InputError(f"{where} holds {found}, not {kind.noun}; {kind.advice}.")
-    if header["format"] > FORMAT:
+    if header.get("format") not in range(FORMAT + 1):
         raise InputError(
-            f"{where} has store format {header['format']}, but this psmds-dist reads up to {FORMAT}; "
+            f"{where} has store format {header.get('format')}, but this psmds-dist reads up to {FORMAT}; "
             "upgrade psmds-dist."
         )
-    if header["status"] != "complete":
+    if header.get("status") != "complete":
         raise InputError(
             f"{where} is unfinished: the command that was building it was interrupted; run it again with the "
             "same arguments to finish it."
@@ -204,8 +206,25 @@ def _require_usable(group: zarr.Group, kind: _Kind) -> zarr.Group:
     return group
 
 
+def _arrays(group: zarr.Group) -> list[zarr.Array[Any]]:
+    try:
+        return [array for _, array in group.arrays()]
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{location(group)} is damaged: zarr cannot read its arrays ({error}).") from None
+
+
+def _array_in(group: zarr.Group, kind: _Kind) -> zarr.Array[Any]:
+    try:
+        return cast("zarr.Array[Any]", group[kind.name])
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{location(group)} is damaged: its array {kind.name!r} is missing or cannot be read ({error}); "
+            "restore it from a copy, or build it anew."
+        ) from None
+
+
 def _only_fitting(group: zarr.Group, kind: _Kind) -> zarr.Array[Any]:
-    fitting = [array for _, array in group.arrays() if kind.fits(array)]
+    fitting = [array for array in _arrays(group) if kind.fits(array)]
     if len(fitting) != 1:
         raise InputError(
             f"{location(group)} is a Zarr group with {len(fitting)} {kind.shape} arrays instead of one; give "

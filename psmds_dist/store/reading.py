@@ -204,7 +204,7 @@ def chunk_file(array: zarr.Array[Any], chunk: int) -> ChunkFile:
 def read_header(group: zarr.Group) -> Header:
     """Return what a group says of itself; empty when it is not one of ours."""
     header = group.attrs.get(KEY, {})
-    return header if isinstance(header, dict) and "kind" in header else {}
+    return header if isinstance(header, dict) and isinstance(header.get("kind"), str) else {}
 
 
 def directory(node: zarr.Array[Any] | zarr.Group) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr.codecs import Crc32cCodec
 
 from psmds_dist.store.files import built_beside, is_free
 from psmds_dist.store.reading import FORMAT, IDS, KEY
@@ -49,7 +50,13 @@ def write_result(
         header = {"format": FORMAT, "kind": KIND, "versions": versions()}
         group = zarr.create_group(str(fresh), zarr_format=3, attributes={**attributes, KEY: header})
         for name, values in arrays.items():
-            group.create_array(name, data=values, chunks=tuple(max(1, length) for length in values.shape))
+            group.create_array(
+                name,
+                data=values,
+                chunks=tuple(max(1, length) for length in values.shape),
+                compressors=[Crc32cCodec()],
+                config={"write_empty_chunks": True},  # a chunk that is not there has been lost
+            )
         if ids is not None:
             write_ids(group, ids)
 
@@ -73,8 +80,34 @@ def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], l
         there = f"holds {header['kind']}" if header else "is not a result" if place.exists() else "does not exist"
         raise InputError(f"{place} {there}; give the result of a fit.")
     group = zarr.open_group(str(place), mode="r")
-    attributes = {key: value for key, value in group.attrs.items() if key != KEY}
     members = dict(group.members(max_depth=None))
-    arrays = {name: np.asarray(node[()]) for name, node in members.items() if isinstance(node, zarr.Array)}
+    arrays = _Parts(
+        place, {name: _values(node, place) for name, node in members.items() if isinstance(node, zarr.Array)}
+    )
+    attributes = _Parts(place, {key: value for key, value in group.attrs.items() if key != KEY})
     ids = arrays.pop(IDS, None)
     return arrays, attributes, None if ids is None else [str(name) for name in ids]
+
+
+class _Parts(dict[str, Any]):
+    """Parts of a result by their names; one that is asked for and not there is told."""
+
+    def __init__(self, place: Path, parts: Mapping[str, Any]) -> None:
+        super().__init__(parts)
+        self._place = place
+
+    def __missing__(self, name: str) -> Any:
+        raise _damaged(self._place, f"{name} is missing")
+
+
+def _values(array: zarr.Array[Any], place: Path) -> np.ndarray[Any, Any]:
+    if array.nchunks_initialized < array.nchunks:
+        raise _damaged(place, f"{array.path} is not complete")
+    try:
+        return np.asarray(array[()])
+    except (ValueError, RuntimeError, OSError) as error:
+        raise _damaged(place, f"{array.path} cannot be read ({error})") from error
+
+
+def _damaged(place: Path, what: str) -> InputError:
+    return InputError(f"the result {place} is damaged: {what}; restore it from a copy, or run the fit again.")

@@ -135,12 +135,13 @@ def _continues(place: Path, wanted: Mapping[str, Any], overwrite: bool) -> bool:
     if header.get("kind") != wanted["kind"]:
         noun = "dissimilarity store" if wanted["kind"] == ARRAY else wanted["kind"]
         raise InputError(f"{place} exists and is not a {noun}, so it stays; give another path or remove it.")
-    if header["status"] == "building" and all(header.get(key) == value for key, value in wanted.items()):
+    status = header.get("status")
+    if status == "building" and all(header.get(key) == value for key, value in wanted.items()):
         return True
     if overwrite:
         return False
     noun = "store" if header["kind"] == ARRAY else header["kind"]
-    finished = header["status"] == "complete"
+    finished = status == "complete"
     state = f"a finished {noun}" if finished else f"an unfinished {noun} of another source"
     raise InputError(f"{place} already holds {state}; give another path, or overwrite=True (--overwrite).")
 

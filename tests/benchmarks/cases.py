@@ -14,15 +14,18 @@ import numpy as np
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS, compare
-from psmds_dist.executor import InProcessExecutor, local_client
+from psmds_dist.block import gather
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest import ArrayRows, build, open_points
 from psmds_dist.kernels.jit import FAST_MATH, available_threads
 from psmds_dist.kernels.moves import propose
-from psmds_dist.partition import format_bytes
+from psmds_dist.partition import Layout, format_bytes
 from psmds_dist.report import table
 from psmds_dist.run import measure
+from psmds_dist.schedule import halves
 from psmds_dist.store import open_rows
 from tests.benchmarks.data import mnist, swiss_roll
+from tests.benchmarks.tiny import Nothing
 
 MIB = 2**20
 
@@ -52,7 +55,7 @@ def _bare_roots(values, times):
 
 
 def kernel(options: argparse.Namespace) -> dict[str, Any]:
-    """Roots a second of the move kernel as a share of the bare vectorised square root; one thread, float32, N = 4,096."""
+    """Roots a second of the move kernel as a share of bare vectorised roots; one thread, float32, N = 4,096."""
     random = np.random.default_rng(0)
     n = 4096
     rows = random.random((n, n), dtype=np.float32)
@@ -78,7 +81,7 @@ def kernel(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def smacof(options: argparse.Namespace) -> dict[str, Any]:
-    """File to map against scikit-learn's SMACOF (n_init=1, eps=1e-6, 300 iterations, random start) to its own stress."""
+    """File to map against scikit-learn SMACOF (n_init=1, eps=1e-6, 300 iterations, random start) to its stress."""
     points = mnist(options.data)
     if points is None:
         print("MNIST test set not found (--data): digits of scikit-learn instead.")
@@ -157,6 +160,22 @@ def out_of_core(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def overhead(options: argparse.Namespace) -> dict[str, Any]:
+    """Time of a round beside the kernel: two local workers, N = 200,000, L = 2, answers of full length."""
+    layout = Layout(200_000)
+    work = Nothing(layout, np.zeros((2, layout.n), np.float32))
+    times = []
+    with local_client(2, 1) as client:
+        executor = DaskExecutor(client)
+        for epoch in range(25):
+            for blocks in halves(layout, 0, epoch):
+                times.append(once(lambda blocks=blocks: gather(executor, work, layout, blocks)))
+    steady = 1e3 * np.array(times[10:])
+    found = {"median_ms": float(np.median(steady)), "p90_ms": float(np.quantile(steady, 0.9))}
+    print(f"median {found['median_ms']:.0f} ms, nine of ten below {found['p90_ms']:.0f} ms ({steady.size} rounds)")
+    return found
+
+
 def landmark(options: argparse.Namespace) -> dict[str, Any]:
     """Landmark mode against the full solve: stress, time and passes over the matrix (medians of five seeds)."""
     sets = {"swiss roll 3,000": swiss_roll(3000).astype(np.float32)}
@@ -168,7 +187,10 @@ def landmark(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     lines = []
     for name, matrix in sets.items():
-        runs = {"full": lambda seed: PatternSearchMDS(random_state=seed)}
+        runs: dict[str, Callable[[int], Any]] = {
+            f"exact, {init} start": lambda seed, init=init: PatternSearchMDS(init=init, random_state=seed)
+            for init in ("random", "landmarks")
+        }
         for size in (300, 1000):
             for refine in ("none", "full"):
                 runs[f"S = {size:,}, refine {refine}"] = lambda seed, s=size, r=refine: LandmarkMDS(
@@ -284,6 +306,7 @@ CASES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "kernel": kernel,
     "smacof": smacof,
     "out-of-core": out_of_core,
+    "overhead": overhead,
     "landmark": landmark,
     "pcoa": pcoa,
     "million": million,
