@@ -12,9 +12,9 @@ from landmarks.panelcheck import PanelBlock, PanelCheck, PanelScanner, conclude,
 from landmarks.tables import Panel
 from psmds_dist.check import SYMMETRY_TOL, Progress, testing_checksums
 from psmds_dist.ingest import check_ids
-from psmds_dist.ingest.building import MEMORY_SHARE, BuildBlocks
+from psmds_dist.ingest.building import BuildBlocks
 from psmds_dist.rows import layout_of
-from psmds_dist.scan import PANEL_BYTES, ScanBlocks, panel_blocks
+from psmds_dist.scan import ScanBlocks, panel_blocks, panel_limit
 from psmds_dist.types import Executor, InputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _pass(
 
 def _strip(panel: Panel, executor: Executor, memory_limit: int | None) -> int:
     """Blocks to read together: those stored together, as memory allows, and something for every worker."""
-    limit = PANEL_BYTES if memory_limit is None else memory_limit // MEMORY_SHARE
+    limit = panel_limit(memory_limit)
     return min(panel_blocks(panel, limit), -(-layout_of(panel).count // executor.n_workers))
 
 

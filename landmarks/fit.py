@@ -23,9 +23,9 @@ from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest import ArrayRows
-from psmds_dist.partition import RowMemory, parse_bytes, row_budget
+from psmds_dist.partition import parse_bytes, row_budget
 from psmds_dist.quality import Stress, principal, turned
-from psmds_dist.rows import layout_of
+from psmds_dist.rows import memory_for
 from psmds_dist.run import checked, warm_up
 from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
@@ -238,11 +238,11 @@ def fit(
     judge = _judge(data, landmarks, config) if config.refine == "panel" else None
     if config.refine == "full":
         matrix = _whole(data)
-        RowMemory.plan(layout_of(matrix), matrix.dtype.itemsize, matrix.band, budget)
+        memory_for(matrix, budget)
     clock = Clock(tell)
     try:
         with data.panel(landmarks, executor, limit) as panel:
-            RowMemory.plan(layout_of(panel), panel.dtype.itemsize, panel.band, budget)
+            memory_for(panel, budget)
             clock.end("panel")
             return _fit_panel(data, panel, landmarks, config, executor, budget, judge, ids, clock)
     finally:

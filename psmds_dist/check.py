@@ -23,6 +23,7 @@ from psmds_dist.scan import (
     ScanBlocks,
     Scanner,
     group_size,
+    panel_limit,
 )
 from psmds_dist.types import Executor, Floats, InputCheck, InputError, Ints, RowSource
 
@@ -57,6 +58,7 @@ def check_source(
     *,
     ids: Ids = None,
     symmetry_tol: float = SYMMETRY_TOL,
+    memory_limit: int | None = None,
     on_progress: Progress | None = None,
 ) -> InputCheck:
     """Read a whole matrix once and tell whether it can be used.
@@ -71,6 +73,8 @@ def check_source(
         Names of the rows, for messages.
     symmetry_tol : float
         Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square dissimilarity.
+    memory_limit : int, optional
+        Bytes that a worker may take.
     on_progress : callable, optional
         Called with the number of blocks done and the number of all.
 
@@ -88,8 +92,9 @@ def check_source(
     layout = Layout(source.n)
     scan = Scan(source.n, source.dtype)
     executor.prepare(partial(warm_up_scan, source.dtype.name))
-    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n))
-    for _, group in executor.run(work, range(layout.count), group=group_size(source, executor)):
+    limit = panel_limit(memory_limit)
+    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n), limit)
+    for _, group in executor.run(work, range(layout.count), group=group_size(source, executor, limit)):
         scan.add(group)
         if on_progress is not None:
             on_progress(scan.done, layout.count)

@@ -9,13 +9,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psmds_dist.partition import Layout, RowMemory
-from psmds_dist.types import Ints, Rows, RowSource
+from psmds_dist.partition import Layout, RowMemory, format_bytes
+from psmds_dist.types import BudgetError, Ints, Rows, RowSource
 
 
 def layout_of(source: RowSource) -> Layout:
     """How the rows of a source are cut; a panel is a source with rows of its own ``width``."""
     return Layout(source.n, getattr(source, "width", None))
+
+
+def memory_for(source: RowSource, budget: int) -> RowMemory:
+    """How a process spends ``budget`` bytes on the rows of a source, after what reading itself takes.
+
+    Raises
+    ------
+    BudgetError
+        When they are too few.
+    """
+    scratch = int(getattr(source, "scratch", 0))
+    if scratch >= budget:
+        raise BudgetError(
+            f"memory_limit leaves {format_bytes(max(budget, 0))} a worker for rows, but reading the store takes "
+            f"{format_bytes(scratch)} as its chunks are large: raise memory_limit, or turn it into chunks of whole "
+            "rows once ('psmds ingest')."
+        )
+    return RowMemory.plan(layout_of(source), source.dtype.itemsize, source.band, budget - scratch)
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,7 @@ class RowCache:
     def __init__(self, source: RowSource, budget: int) -> None:
         self.source = source
         self.layout = layout_of(source)
-        self._memory = RowMemory.plan(self.layout, source.dtype.itemsize, source.band, budget)
+        self._memory = memory_for(source, budget)
         self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
         self._slot: dict[int, int] = {}
         self._buffers: list[Rows] = []

@@ -21,6 +21,7 @@ from psmds_dist.executor import AnyExecutor
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.partition import Layout, RowMemory, format_bytes, parse_bytes, row_budget
 from psmds_dist.quality import Stress
+from psmds_dist.rows import memory_for
 from psmds_dist.solve import Solution, solve
 from psmds_dist.starts import choose_start
 from psmds_dist.types import BudgetError, Floats, InputCheck, InputError, RowSource, StopReason
@@ -95,19 +96,21 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
             f"alone need {format_bytes(limit - budget)}; raise memory_limit."
         )
     layout = Layout(source.n)
-    memory = RowMemory.plan(layout, source.dtype.itemsize, source.band, budget)
+    memory = memory_for(source, budget)
     cost = 2.0 if memory.run_blocks > 1 else float(getattr(source, "read_cost", 1.0))
     return Plan(limit, budget, memory, executor.n_workers, layout, cost)
 
 
-def checked(source: RowSource, executor: AnyExecutor, ids: list[str] | None) -> InputCheck:
+def checked(
+    source: RowSource, executor: AnyExecutor, ids: list[str] | None, memory_limit: int | None = None
+) -> InputCheck:
     """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
     from psmds_dist.store import ZarrRows, load_check, save_check
 
     kept = load_check(source) if isinstance(source, ZarrRows) else None
     if kept is not None:
         return kept
-    check = check_source(source, executor, ids=ids)
+    check = check_source(source, executor, ids=ids, memory_limit=memory_limit)
     if isinstance(source, ZarrRows):
         save_check(source, check)
     return check
@@ -178,7 +181,7 @@ def embed(
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
     try:
-        check = checked(source, executor, ids)
+        check = checked(source, executor, ids, plan.limit)
         warm_up(source, config.n_components, executor, config.tried_axes)
         began = time.perf_counter()
         name, start, config = _begin(init, source, config, executor, plan.limit)

@@ -210,11 +210,13 @@ class ScanBlocks(Generic[F]):
 
     source: RowSource
     scanner: Callable[[], Finding[F]]
+    limit: int = PANEL_BYTES
+    """Bytes of rows to read together at the most."""
 
     def __call__(self, blocks: Sequence[int]) -> F:
         """Scan ``blocks``."""
         scanner, layout = self.scanner(), layout_of(self.source)
-        for run, panel in panels(self.source, blocks, panel_blocks(self.source)):
+        for run, panel in panels(self.source, blocks, panel_blocks(self.source, self.limit)):
             for block, rows in split(layout, run, panel):
                 scanner.add(block, rows)
         return scanner.result()
@@ -234,6 +236,14 @@ class GatherColumns:
             lo, _ = Layout(self.source.n).bounds(run[0])
             found.append((lo, panel[:, self.columns].astype(np.float64)))
         return found
+
+
+def panel_limit(memory_limit: int | None) -> int:
+    """Bytes of rows that a pass reads together when a worker may take so many.
+
+    A task holds its panel, a second one where both orders are read, and chunks on their way.
+    """
+    return PANEL_BYTES if memory_limit is None else min(PANEL_BYTES, memory_limit // 4)
 
 
 def group_size(source: RowSource, executor: Executor, limit: int = PANEL_BYTES) -> int:

@@ -17,7 +17,7 @@ from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import Layout
 from psmds_dist.rows import layout_of
-from psmds_dist.scan import PANEL_BYTES, Finding, Scan, Scanner, group_size, panel_blocks, panels, split
+from psmds_dist.scan import Finding, Scan, Scanner, group_size, panel_blocks, panel_limit, panels, split
 from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 DIAGONAL_ROWS = 64
 """Rows that are looked at before a diagonal is set to zero."""
-
-MEMORY_SHARE = 4
-"""A task holds its panel, a second one where both orders are read, and chunks on their way to disk."""
 
 
 F = TypeVar("F", covariant=True)
@@ -136,7 +133,7 @@ def build(
         source_fingerprint=rows.token,
         overwrite=overwrite,
     )
-    limit = PANEL_BYTES if memory_limit is None else min(PANEL_BYTES, memory_limit // MEMORY_SHARE)
+    limit = panel_limit(memory_limit)
     scan = _pass(rows, target, executor, limit, on_progress)
     try:
         check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,9 @@ IDS = "ids"
 LANDMARKS = "landmarks"
 
 Header = dict[str, Any]
+
+STRIP_BYTES = 8_000_000
+"""Stored bytes that are decoded at a time, or one chunk where that is more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +130,7 @@ class ZarrRows:
         if self.direct:
             self._read_files(lo, hi, target)
         else:
-            target[:] = self._read_zarr(slice(lo, hi), slice(None))
+            self._read_strips(lo, hi, target)
 
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
@@ -159,6 +163,19 @@ class ZarrRows:
             chunk_file(self.array, chunk).read(
                 first - start, out[first - lo : last - lo], verify=self.verify and complete
             )
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that a read takes besides its target: chunks being decoded, and the strip they are put together in."""
+        return 0 if self.direct else 3 * max(STRIP_BYTES, math.prod(self.array.chunks) * self.array.dtype.itemsize)
+
+    def _read_strips(self, lo: int, hi: int, out: Rows) -> None:
+        """Read through zarr a few columns of chunks at a time, lest it decode whole rows of chunks at once."""
+        height, width = self.array.chunks
+        step = max(1, STRIP_BYTES // (height * width * self.array.dtype.itemsize)) * int(width)
+        for first in range(0, int(self.array.shape[1]), step):
+            columns = slice(first, min(first + step, int(self.array.shape[1])))
+            out[:, columns] = self._read_zarr(slice(lo, hi), columns)
 
     def _read_zarr(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
         return self._told(lambda: self.array[rows, columns], f"rows {rows.start} to {rows.stop - 1}")
