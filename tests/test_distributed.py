@@ -121,6 +121,7 @@ def test_same_bits_for_every_number_of_threads(matrix, reference, threads):
 
 
 @pytest.mark.parametrize("bad_moves", [True, False])
+@pytest.mark.filterwarnings("ignore:the monotone solve ran out of epochs")
 @pytest.mark.parametrize("n_components", [3, 5])
 def test_same_bits_in_other_dimensions_and_modes(client, stores, n_components, bad_moves):
     settings = {"n_components": n_components, "bad_moves": bad_moves, "random_state": 0, "max_epochs": 6}

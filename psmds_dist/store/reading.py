@@ -166,8 +166,13 @@ class ZarrRows:
 
     @property
     def scratch(self) -> int:
-        """Bytes that a read takes besides its target: chunks being decoded, and the strip they are put together in."""
-        return 0 if self.direct else 3 * max(STRIP_BYTES, math.prod(self.array.chunks) * self.array.dtype.itemsize)
+        """Bytes that a read takes besides its target, beyond what any process has to spare.
+
+        That is chunks being decoded, and the strip they are put together in: three times a strip, which is one
+        chunk where chunks are larger than `STRIP_BYTES`.
+        """
+        chunk = math.prod(self.array.chunks) * self.array.dtype.itemsize
+        return 0 if self.direct else 3 * max(0, chunk - STRIP_BYTES)
 
     def _read_strips(self, lo: int, hi: int, out: Rows) -> None:
         """Read through zarr a few columns of chunks at a time, lest it decode whole rows of chunks at once."""
