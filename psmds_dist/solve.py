@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -173,9 +172,6 @@ def _finish(run: _Run, task: Field, config: SolverConfig) -> Solution:
     embedding, stress = _measured(run.state.x, task)
     raw = run.state.x
     n = raw.shape[1]
-    if math.isnan(stress.mse) and np.isfinite(run.best[0]):
-        raw = run.best[1]
-        embedding = canonical(raw.T)
     if run.best[0] < stress.mse * n**2:
         other, other_stress = _measured(run.best[1], task)
         if other_stress.mse < stress.mse:

@@ -1,6 +1,7 @@
 """The command ``psmds``: real files through all its commands, and every fault a sentence."""
 
 import csv
+import errno
 import json
 import os
 import pty
@@ -245,6 +246,14 @@ def test_faults_are_sentences(place):
     assert sorted(path.name for path in place.glob("*.zarr")) == ["d.zarr", "m.zarr"]
 
 
+def test_a_full_disk_is_a_sentence(place, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("psmds_dist.store.targets.Target.write", full)
+    assert refused("distances", "points.npy", "d.zarr") == f"Error: {os.strerror(errno.ENOSPC)}."
+
+
 def test_a_damaged_store_is_a_sentence(place):
     run("distances", "points.npy", "d.zarr", "-q")
     chunks = sorted(Path("d.zarr/dissimilarities/c").parent.glob("c.*")) or sorted(Path("d.zarr").rglob("c*0"))
@@ -383,7 +392,7 @@ def test_help_and_version():
         assert run(command, "--help").startswith(f"Usage: main {command}")
 
 
-def test_similarities_are_not_hidden_by_a_zero_diagonal():
+def test_similarities_are_not_hidden_by_a_zero_diagonal(place):
     x = np.random.default_rng(0).normal(size=(40, 90))
     np.save("similarities.npy", np.corrcoef(x) ** 2)
     assert "looks like similarities" in refused("ingest", "similarities.npy", "s.zarr", "--zero-diagonal")

@@ -341,6 +341,13 @@ def test_a_scheduler_without_workers_is_told(monkeypatch):
         DaskExecutor(client)
 
 
+@pytest.mark.parametrize("address", ["nowhere", "nonsense://127.0.0.1:1", "127.0.0.1:door"])
+def test_a_process_ends_after_a_wrong_address(address):
+    code = f"from psmds_dist.executor import connect; connect({address!r})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "InputError: no Dask scheduler answers at" in ended.stderr
+
+
 def test_connecting_in_vain_is_a_sentence(tmp_path, monkeypatch):
     import dask
 

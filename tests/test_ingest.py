@@ -378,6 +378,15 @@ def test_foreign_zarr_can_be_symmetrized(tmp_path):
     np.testing.assert_allclose(read_all(open_rows(tmp_path / "d.zarr")), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("source", ["d.zarr", "d.zarr/dissimilarities", "link"])
+def test_a_store_is_not_built_over_its_source(tmp_path, source):
+    build(ArrayRows(matrix := squareform(pdist(points()))), tmp_path / "d.zarr", Serial())
+    (tmp_path / "link").symlink_to("d.zarr")
+    with pytest.raises(InputError, match=r"d\.zarr is where the matrix is read from; give another path"):
+        build(open_rows(tmp_path / source), tmp_path / "d.zarr", Serial(), overwrite=True, symmetrize=True)
+    np.testing.assert_array_equal(open_rows(tmp_path / "d.zarr").array[:], matrix.astype(np.float32))
+
+
 def test_build_refuses_what_makes_no_sense(tmp_path):
     source = open_points(saved(tmp_path / "x.npy", points()))
     with pytest.raises(InputError, match="distances are symmetric, so leave it out"):

@@ -178,7 +178,9 @@ def test_bytes_are_read_from_numbers_and_text(text, count):
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "much", "-1", 0, "0 MB", "1.2.3 MB", "4 XB", True, None, "nan", "inf", [4]])
+@pytest.mark.parametrize(
+    "text", ["", "much", "-1", 0, "0 MB", "1.2.3 MB", "4 XB", True, None, "nan", "inf", "1e400", [4]]
+)
 def test_what_is_no_number_of_bytes_is_refused_by_name(text):
     with pytest.raises(InputError, match=r"^budget must be a positive number of bytes"):
         parse_bytes(text, "budget")

@@ -89,6 +89,7 @@ def step(error, *, was, radius=1.0, epoch=3, moved=5, **config):
         (100.0, 100.5, 0.5),
         (100.0, 100.0, 0.5),
         (100.0, 50.0, 0.5),  # risen, as bad moves may
+        (math.inf, math.inf, 0.5),  # overflowed
     ],
 )
 def test_the_radius_halves_when_an_epoch_gains_too_little(error, was, radius):
@@ -162,6 +163,7 @@ def test_arithmetic_is_float64_wherever_float32_would_not_do(bad_moves):
     assert arithmetic(0.02) == ("float32" if bad_moves else "float64")
     assert arithmetic(1e15, scale=1e15) == "float64"
     assert arithmetic(1e-15, scale=1e-15) == "float64"
+    assert arithmetic(1e15) == "float64"
 
 
 def test_the_certificate_of_a_monotone_solve_is_for_all_axes():
@@ -179,6 +181,14 @@ def test_a_plan_is_made_of_its_parts():
     assert plan.rounds == schedule.halves(layout, 3, 7)
     assert plan.axes == (0, 1)
     assert plan.dtype == "float32"
+
+
+def test_numbers_of_small_types_do_not_overflow():
+    config = SolverConfig(n_components=np.int8(100), radius=np.float16(0.1), seed=np.uint8(200))
+    plain = SolverConfig(n_components=100, radius=float(np.float16(0.1)), seed=200)
+    assert config == plain
+    assert {type(value) for value in config.as_dict().values()} <= {int, float, bool, type(None)}
+    assert_array_equal(schedule.starting_points(120, config, 1.0), schedule.starting_points(120, plain, 1.0))
 
 
 @given(st.integers(3, 50_000), SEEDS)
@@ -200,6 +210,7 @@ def test_the_sample_is_a_few_whole_blocks(n, seed):
         {"n_components": True},
         {"max_epochs": -1},
         {"seed": -1},
+        {"seed": 2**128},
         {"eps": -1e-9},
         {"eps": math.nan},
         {"radius": 0.0},

@@ -345,6 +345,14 @@ def test_units_beyond_the_squares_of_float32_work(power):
     assert np.mean(extreme) == pytest.approx(np.mean(usual), rel=0.02)
 
 
+def test_a_far_too_large_radius_finds_back():
+    t = data("metric", 60).astype(np.float32)
+    found = embed(t, radius=1e14)
+    assert found.history["mse"][0] > 1e26
+    assert found.stop_reason is StopReason.RADIUS
+    assert found.stress.normalized_stress == pytest.approx(embed(t).stress.normalized_stress, rel=0.1)
+
+
 @pytest.mark.parametrize("bad_moves", [True, False])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_a_start_of_coincident_points_comes_apart(bad_moves, dims):

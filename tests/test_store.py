@@ -1,6 +1,8 @@
+import json
 import os
 import pickle
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from psmds_dist.store import (
     open_rows,
     open_table,
     read_result,
+    require_result_place,
     save_check,
     write_result,
 )
@@ -536,6 +539,15 @@ def test_check_is_kept_until_the_store_changes(store):
     assert load_check(open_rows(store.path)) is None
 
 
+@pytest.mark.parametrize("check", ["torn", {}, {**a_check().as_dict(), "more": 1}], ids=["torn", "empty", "more"])
+def test_a_check_that_cannot_be_read_is_done_again(store, check):
+    place = Path(store.path, "zarr.json")
+    described = json.loads(place.read_text())
+    described["attributes"]["psmds"]["check"] = check
+    place.write_text(json.dumps(described))
+    assert load_check(open_rows(store.path)) is None
+
+
 def test_check_of_a_foreign_array_keeps_its_attributes(tmp_path):
     array = zarr.create_array(tmp_path / "a", data=distances(), attributes={"mine": 1})
     rows = open_rows(tmp_path / "a")
@@ -583,8 +595,65 @@ def test_result_replaces_only_when_asked_and_only_when_complete(tmp_path):
     assert os.listdir(tmp_path) == ["r.zarr"]
 
 
+def test_a_result_that_will_have_no_place_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for wrong in ("file/r", "file/deep/r"):
+        with pytest.raises(InputError, match=r"r cannot be written, as .*file is no directory to write in"):
+            require_result_place(tmp_path / wrong, overwrite=True)
+    require_result_place(tmp_path / "new/deep/r", overwrite=False)
+    monkeypatch.setattr(os, "access", lambda folder, mode: folder != tmp_path)  # whatever the user may do
+    with pytest.raises(InputError, match="cannot be written"):
+        require_result_place(tmp_path / "r", overwrite=False)
+
+
 def test_what_is_no_result_is_told(tmp_path, store):
     with pytest.raises(InputError, match="holds dissimilarities; give the result of a fit"):
         read_result(store.path)
     with pytest.raises(InputError, match="does not exist"):
         read_result(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda place: shutil.rmtree(place / "map"), "map is missing"),
+        (lambda place: shutil.rmtree(place / "map/c"), "map is not complete"),
+        (lambda place: flip(next(p for p in (place / "map/c").rglob("*") if p.is_file())), "map cannot be read"),
+        (lambda place: forget(place / "zarr.json", "mse"), "mse is missing"),
+    ],
+    ids=["array", "chunk", "bit", "attribute"],
+)
+def test_damaged_results_are_told(tmp_path, damage, sentence):
+    arrays = {"map": np.zeros((5, 2)), "history/epoch": np.arange(0)}
+    write_result(tmp_path / "r", arrays, {"mse": 0.5})
+    damage(tmp_path / "r")
+    with pytest.raises(InputError, match=rf"the result .*r is damaged: {sentence}.*; restore it from a copy"):
+        asked(tmp_path / "r")
+
+
+def asked(place):
+    arrays, attributes, _ = read_result(place)
+    return arrays["map"], attributes["mse"]
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[3] ^= 1
+    file.write_bytes(content)
+
+
+def forget(file, name):
+    described = json.loads(file.read_text())
+    del described["attributes"][name]
+    file.write_text(json.dumps(described))
+
+
+@pytest.mark.parametrize("file", ["zarr.json", "dissimilarities/zarr.json"])
+@pytest.mark.parametrize("content", ["", "{", None])
+def test_torn_descriptions_are_told(store, file, content):
+    place = Path(store.path, file)
+    place.unlink() if content is None else place.write_text(content)
+    with pytest.raises(InputError, match=r"d\.zarr is (damaged|not a Zarr store)"):
+        open_rows(store.path)
+    with pytest.raises(InputError):
+        describe(store.path)

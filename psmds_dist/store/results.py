@@ -64,6 +64,9 @@ def write_result(
 def require_result_place(path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Refuse a place where a result cannot be written, before hours are spent on it."""
     place = Path(os.path.abspath(path))
+    above = next(folder for folder in place.parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"{place} cannot be written, as {above} is no directory to write in; give another path.")
     if is_free(place):
         return
     if header_at(place).get("kind") != KIND:
