@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli import overwriting, quietly, running, where_to_run, where_to_run_of
+from psmds_dist.cli import INTERRUPTED, overwriting, quietly, running, where_to_run, where_to_run_of
 from psmds_dist.errors import InputError
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ def fit(source: str, target: str, **options: Any) -> None:
     say(_figures(mds))
     if options["plot"]:
         _picture(mds, options["plot"])
+    if mds.stop_reason_ == "interrupted":
+        sys.exit(INTERRUPTED)
 
 
 def _silent(text: str) -> None:
@@ -192,6 +195,8 @@ def panel(source: str, target: str, **options: Any) -> None:
     from psmds_dist.partition import format_bytes, parse_bytes
     from psmds_dist.report import counter
 
+    if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(target)):
+        raise InputError(f"{target} is where INPUT is read from: give another path for the panel.")
     metric = options["metric"] or "precomputed"
     config = LandmarkConfig(
         n_landmarks=options["n_landmarks"], landmarks=_own(options["landmarks"]), selection=options["selection"],

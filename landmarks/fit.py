@@ -23,13 +23,14 @@ from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest import ArrayRows
+from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.partition import parse_bytes, row_budget
 from psmds_dist.quality import Stress, principal, turned
 from psmds_dist.rows import memory_for
 from psmds_dist.run import checked, warm_up
 from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
-from psmds_dist.types import BudgetError, Floats, InputError, Ints, Rows, RowSource
+from psmds_dist.types import BudgetError, Floats, InputError, Ints, Rows, RowSource, StopReason
 
 HOLD_OUT, JUDGE = 17, 18
 """Streams of random numbers that pick the held-out pairs: for the evidence, and for a refinement to judge by."""
@@ -112,7 +113,8 @@ class LandmarkConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        SolverConfig(n_components=self.n_components, seed=self.seed)
+        plain = SolverConfig(n_components=self.n_components, seed=self.seed)
+        object.__setattr__(self, "n_components", plain.n_components)  # NumPy's small integers would overflow
         if self.refine not in REFINEMENTS:
             raise InputError(f"refine must be one of {', '.join(map(repr, REFINEMENTS))}, not {self.refine!r}.")
         if self.closed_form not in ("least_squares", "classical"):
@@ -413,13 +415,21 @@ def embed_landmarks(
     if size <= config.n_components:
         raise InputError(f"{size} landmarks are too few for {config.n_components} dimensions.")
     source = ArrayRows(among.values, dtype=among.values.dtype.name)
-    run = partial(solve, source, executor=executor, scale=among.scale, budget=4 * among.values.nbytes)
+    run = partial(_uninterrupted, source, executor=executor, scale=among.scale, budget=4 * among.values.nbytes)
     seeds = [config.seed + k for k in range(n_init or config.n_init)]
     starts = [run(SolverConfig(n_components=config.n_components, seed=seed)) for seed in seeds]
     starts.sort(key=lambda start: start.stress.mse)
     if starts[0].stress.normalized_stress < EXACT:
         starts[0] = _exactly(run, starts[0], among, config)
     return starts
+
+
+def _uninterrupted(source: RowSource, config: SolverConfig, **how: Any) -> Solution:
+    """Solve; an interrupt ends the whole fit, for a map of the landmarks alone is nobody's map."""
+    found = solve(source, config, **how)
+    if found.stop_reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    return found
 
 
 def _exactly(run: Callable[..., Solution], found: Solution, among: Among, config: LandmarkConfig) -> Solution:
@@ -525,5 +535,6 @@ def _with_fewer(
 ) -> StressEstimate:
     part = among.first(count)
     frame = Frame.of(embed_landmarks(part, config, InProcessExecutor(), n_init=1)[0].embedding, part.scale)
-    x = place(np.ascontiguousarray(rows[:, :count]), np.arange(points.size), frame)[0]
+    with parallel_region():
+        x = place(np.ascontiguousarray(rows[:, :count]), np.arange(points.size), frame)[0]
     return estimate(held_out, x[np.searchsorted(points, held_out.rows)], x[np.searchsorted(points, held_out.columns)])

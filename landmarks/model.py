@@ -14,7 +14,7 @@ from landmarks.evidence import StressEstimate
 from landmarks.fit import Data, LandmarkFit
 from landmarks.panel import points_panel
 from landmarks.place import Frame, place
-from landmarks.tables import array_panel
+from landmarks.tables import array_panel, without_mask
 from psmds_dist.ingest import Metric
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.types import Floats, InputError, Ints, Rows
@@ -92,7 +92,7 @@ class Model:
         return x
 
     def _rows(self, X: Any) -> Rows:
-        given = np.asarray(X)
+        given = np.asarray(without_mask(X))
         if given.dtype.kind not in ("fiu" if self.features is None else "fiub") or given.ndim != 2:
             raise InputError(f"X must be a two-dimensional array of numbers, not {given.dtype} of shape {given.shape}.")
         if self.features is not None:
@@ -145,7 +145,7 @@ class Model:
             "scale": self.frame.scale,
             "rank": self.frame.rank,
             "metric": self.metric,
-            "metric_params": json.loads(json.dumps(dict(self.metric_params), default=np.ndarray.tolist)),
+            "metric_params": json.loads(json.dumps(dict(self.metric_params), default=lambda value: value.tolist())),
             "dtype": self.dtype,
             **self.facts,
         }

@@ -13,6 +13,7 @@ from landmarks import kernels
 from psmds_dist.block import Held
 from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE
 from psmds_dist.kernels import moves
+from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.quality import turned
 from psmds_dist.rows import Batch
 from psmds_dist.types import Floats, InputError, Ints, Rows
@@ -146,7 +147,8 @@ def seat(placement: Placement, landmarks: Ints, frame: Frame, among: Rows) -> No
 def mutual_errors(among: Rows, coordinates: Floats) -> Floats:
     """Squared residuals of each landmark to the others at ``(S, L)`` coordinates."""
     everyone = np.arange(len(among))
-    return moves.row_sums(among, everyone, everyone, np.ascontiguousarray(coordinates.T))[:, 0]
+    with parallel_region():
+        return moves.row_sums(among, everyone, everyone, np.ascontiguousarray(coordinates.T))[:, 0]
 
 
 def point_name(point: int, ids: Sequence[str] | None) -> str:

@@ -14,6 +14,7 @@ from landmarks.place import FLOOR, Frame, Place, Placement, place, seat
 from psmds_dist.block import Held, gather
 from psmds_dist.config import SolverConfig
 from psmds_dist.kernels import moves
+from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.partition import Layout
 from psmds_dist.rows import Batch
 from psmds_dist.types import Executor, Floats, Ints, Rows
@@ -189,7 +190,8 @@ def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:
     everyone = np.arange(len(among))
     axes = np.arange(frame.y.shape[0])
     y = frame.y.astype(frame.arithmetic(among.dtype, radius))
-    errors, gains = moves.propose(among, everyone, everyone, y, radius, axes)
+    with parallel_region():
+        errors, gains = moves.propose(among, everyone, everyone, y, radius, axes)
     return float(errors.sum()), gains
 
 

@@ -8,19 +8,16 @@ from landmarks.refine import polish_radius
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.starts import Start
-from psmds_dist.types import BudgetError, InputError, RowSource
+from psmds_dist.types import RowSource
 
 
-def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start | None:
+def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
     """Embed landmarks and place everybody else, without a pass over the matrix.
 
     That is little work, all of it done in this process: a cluster would need a shared place for the panel first.
-    Where landmarks do not do (all alike, say) or do not fit into memory, there is no such start.
+    Raises InputError or BudgetError where landmarks do not do (all alike, say) or do not fit into memory.
     """
     near = executor if executor.in_process else InProcessExecutor()
     settings = LandmarkConfig(n_components=config.n_components, seed=config.seed, evidence=False)
-    try:
-        found = fit(MatrixData(source), settings, near, memory_limit=memory_limit)
-    except (InputError, BudgetError):
-        return None
+    found = fit(MatrixData(source), settings, near, memory_limit=memory_limit)
     return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))

@@ -119,8 +119,13 @@ def array_panel(values: Any, dtype: str = "float32", landmarks: Sequence[int] | 
     landmarks : sequence of int, optional
         Row of each column's landmark.
     """
-    array = _require_table(np.asarray(values), "the array")
+    array = _require_table(np.asarray(without_mask(values)), "the array")
     return ArrayPanel(array, np.dtype(dtype), _checked(landmarks, array))
+
+
+def without_mask(values: Any) -> Any:
+    """Take masked entries for what they mean, missing."""
+    return np.ma.filled(values.astype(np.float64), np.nan) if np.ma.isMaskedArray(values) else values
 
 
 def npy_panel(

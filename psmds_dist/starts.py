@@ -6,12 +6,13 @@ Packages offer starts under the entry point ``psmds.starts``; landmark mode does
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.types import Floats, InputError, RowSource
+from psmds_dist.types import BudgetError, Floats, InputError, RowSource
 
 AUTO_POINTS = 4000
 """Points from which ``"auto"`` begins at landmarks: below, a start from random takes no longer."""
@@ -25,7 +26,7 @@ class Start:
     radius: float
 
 
-Provider = Callable[[RowSource, SolverConfig, AnyExecutor, int], Start | None]
+Provider = Callable[[RowSource, SolverConfig, AnyExecutor, int], Start]
 """Called with the matrix, what will be solved, who works, and the bytes that a process may take."""
 
 
@@ -65,11 +66,19 @@ def choose_start(
         raise InputError(
             f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
         )
-    if init == "auto":
-        many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
-        init = "landmarks" if many and "landmarks" in offered else "random"
     if init == "random":
         return init, None
-    provider: Provider = offered[init].load()
-    start = provider(source, config, executor, memory_limit)
-    return ("random", None) if start is None else (init, start)
+    if init != "auto":
+        return init, _provided(offered[init], source, config, executor, memory_limit)
+    many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
+    if many and "landmarks" in offered:
+        with suppress(InputError, BudgetError):  # landmarks that do not do, or do not fit: nobody asked for them
+            return "landmarks", _provided(offered["landmarks"], source, config, executor, memory_limit)
+    return "random", None
+
+
+def _provided(
+    offer: EntryPoint, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
+) -> Start:
+    provider: Provider = offer.load()
+    return provider(source, config, executor, memory_limit)

@@ -176,6 +176,7 @@ def test_faults_are_sentences(place, points):
         (("fit", "points.npy", "map.zarr", *euclidean), "already holds a result"),
         (("fit", "points.npy", "points.npy", *euclidean), "is not a result, so it stays"),
         (("fit", "points.npy", "m.zarr"), "landmarks must list the row of each column"),
+        (("panel", "matrix.zarr", "matrix.zarr", "-S", 20, "--overwrite"), "is where INPUT is read from"),
         (("fit", "panel.npy", "m.zarr", "--landmarks", "mine.txt"), "instead of 0 from landmark"),
         (("fit", "points.npy", "m.zarr", "--metric", "nearness"), "metric 'nearness' cannot be used"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--refine", "full"), "refine='full' needs the whole matrix"),

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -28,7 +29,8 @@ from landmarks.tables import array_panel
 from psmds_dist import PatternSearchMDS
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows, build
-from psmds_dist.types import BudgetError, InputError
+from psmds_dist.solve import solve
+from psmds_dist.types import BudgetError, InputError, StopReason
 
 N = 260
 
@@ -773,3 +775,49 @@ def test_models_say_what_they_are():
     assert isinstance(model, Model)
     assert (model.metric, model.features, model.dtype) == ("precomputed", None, "float32")
     assert fitted(features(), metric="euclidean").model_.features.shape == (40, 4)
+
+
+def test_an_interrupt_while_landmarks_are_embedded_ends_the_fit(monkeypatch):
+    from landmarks import fit as module
+
+    def interrupted(*args, **how):
+        return replace(solve(*args, **how), stop_reason=StopReason.INTERRUPTED)
+
+    monkeypatch.setattr(module, "solve", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LandmarkMDS(n_landmarks=20, random_state=0).fit(matrix())
+
+
+def test_a_flipped_bit_is_noticed_where_no_pass_has_looked(tmp_path):
+    build(ArrayRows(matrix()), tmp_path / "m.zarr", InProcessExecutor())
+    LandmarkMDS(n_landmarks=20, random_state=0).fit(tmp_path / "m.zarr")
+    for chunk in (tmp_path / "m.zarr" / "dissimilarities").glob("c*"):
+        damaged = bytearray(chunk.read_bytes())
+        damaged[len(damaged) // 2] ^= 4
+        chunk.write_bytes(damaged)
+    with pytest.raises(InputError, match="damaged"):
+        LandmarkMDS(n_landmarks=20, random_state=0).fit(tmp_path / "m.zarr")
+
+
+def test_masked_entries_are_missing_ones():
+    panel = cdist(features(), features()[:30])
+    hidden = np.ma.masked_array(panel, mask=np.zeros(panel.shape, bool))
+    hidden[100:110, 3] = np.ma.masked
+    gaps = panel.copy()
+    gaps[100:110, 3] = np.nan
+    settings = {"landmarks": range(30), "evidence": False, "random_state": 0}
+    one, two = (LandmarkMDS(**settings).fit(given) for given in (hidden, gaps))
+    assert_array_equal(one.embedding_, two.embedding_)
+    assert_array_equal(one.transform(hidden[100:104]), two.transform(gaps[100:104]))
+
+
+def test_a_start_at_landmarks_is_a_default_that_gives_way_and_an_order_that_does_not(monkeypatch):
+    def impossible(*args, **how):
+        raise InputError("landmarks do not do here.")
+
+    monkeypatch.setattr("psmds_dist.starts.AUTO_POINTS", 100)
+    assert PatternSearchMDS(random_state=0, max_epochs=2).fit(matrix()).start_ == "landmarks"
+    monkeypatch.setattr("landmarks.start.fit", impossible)
+    assert PatternSearchMDS(random_state=0, max_epochs=2).fit(matrix()).start_ == "random"
+    with pytest.raises(InputError, match="landmarks do not do here"):
+        PatternSearchMDS(init="landmarks", random_state=0).fit(matrix())
