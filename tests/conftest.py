@@ -1,5 +1,6 @@
 """Shared settings and data of the tests."""
 
+import logging
 import os
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")  # before Numba is imported: tests compare 1 thread and 2
@@ -28,3 +29,22 @@ def digit_distances(order: str) -> np.ndarray:
 @pytest.fixture(params=["sorted", "shuffled"])
 def digits(request: pytest.FixtureRequest) -> np.ndarray:
     return digit_distances(request.param)
+
+
+@pytest.fixture
+def quiet():
+    """Hide what Dask logs about workers that a test kills."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two Dask workers on this machine, shared by the tests of a module."""
+    from psmds_dist.executor import local_client
+
+    with local_client(workers=2, threads=1) as client:
+        yield client

@@ -1,6 +1,5 @@
 """The whole solve on real Dask workers: the same bits however it is spread and whatever happens to them."""
 
-import logging
 import os
 import signal
 import subprocess
@@ -30,23 +29,7 @@ N = 1200
 SETTINGS = {"random_state": 3, "max_epochs": 16}
 STREAMING = "1 MB"  # of 5.8 MB of rows
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    """Hide what Dask logs about workers that a test kills."""
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with local_client(workers=2, threads=1) as client:
-        yield client
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 
 
 def with_workers(client, count):

@@ -1,7 +1,6 @@
 """The two executors, on work that is not MDS; the cluster is real processes on this machine."""
 
 import gc
-import logging
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 
 from psmds_dist import executor as module
 from psmds_dist import rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.rows import RowCache, hold
@@ -25,27 +24,11 @@ from psmds_dist.types import InputError, WorkerError
 BLOCKS = range(3, 40)
 
 
-@pytest.fixture(scope="module")
-def client():
-    with local_client(workers=2, threads=1) as client:
-        yield client
-
-
 @pytest.fixture(params=["here", "dask"])
 def executor(request):
     if request.param == "here":
         return InProcessExecutor()
     return DaskExecutor(request.getfixturevalue("client"))
-
-
-@pytest.fixture
-def quiet():
-    """Hide what Dask logs about workers that a test kills."""
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
 
 
 def total(blocks):

@@ -1,6 +1,5 @@
 """Landmark mode on real Dask workers: the same bits however the panel is spread, and whatever happens to them."""
 
-import logging
 import os
 import signal
 import time
@@ -18,7 +17,7 @@ from landmarks.data import PanelData
 from landmarks.fit import LandmarkConfig, fit
 from landmarks.panel import points_panel
 from landmarks.tables import array_panel
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.store import open_panel
 from psmds_dist.types import InputError
@@ -27,23 +26,7 @@ N, S = 900, 60
 SETTINGS = {"n_landmarks": S, "random_state": 2}
 STREAMING = "120 kB"  # of 216 kB of panel
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    """Hide what Dask logs about workers that a test kills."""
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with local_client(workers=2, threads=1) as client:
-        yield client
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 
 
 def wait_for(condition, seconds=30.0):
