@@ -72,6 +72,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     points (.npy or Zarr, N x D).
     """
     from landmarks.estimator import LandmarkMDS
+    from psmds_dist.plan import describe_exceeded
     from psmds_dist.store import require_result_place
 
     say = _silent if options["quiet"] else click.echo
@@ -93,6 +94,8 @@ def fit(source: str, target: str, **options: Any) -> None:
         mds.fit_on(source, executor)
     mds.save(target, overwrite=options["overwrite"])
     say(f"\n{len(mds.embedding_):,} points by {mds.landmarks_.size:,} landmarks; map in {target}")
+    if mds.result_.over:
+        say(f"Note: {describe_exceeded(mds.result_.over)}.")
     say(_figures(mds))
     if options["plot"]:
         _picture(mds, options["plot"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,8 @@ from landmarks.model import Model
 from psmds_dist.estimator import executor_for, seed_from
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import labels_of
+from psmds_dist.partition import parse_bytes
+from psmds_dist.plan import describe_exceeded
 from psmds_dist.types import Floats, InputError
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
@@ -179,7 +182,10 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         InputError, BudgetError, WorkerError
             As `psmds_dist.PatternSearchMDS.fit`.
         """
-        return self.fit_on(X, executor_for(self.client, self.n_jobs))
+        self.fit_on(X, executor_for(self.client, self.n_jobs))
+        if self.result_.over:
+            warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
+        return self
 
     def fit_on(self, X: Any, executor: AnyExecutor) -> LandmarkMDS:
         """Fit on an executor that is there already; otherwise as `fit`."""
@@ -191,6 +197,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
             metric_params=self.metric_params,
             landmarks=self.landmarks,
             dtype=self.dtype,
+            memory_limit=None if self.memory_limit is None else parse_bytes(self.memory_limit),
             scratch=self.scratch,
         ) as data:
             ids = data.ids or (labels_of(X) if self.metric == "precomputed" else _row_names(X))

@@ -67,9 +67,13 @@ class InProcessExecutor:
         """Bytes a run may take when nobody said: most of what this machine has free."""
         return int(0.8 * psutil.virtual_memory().available)
 
+    def memory(self) -> dict[str, tuple[int, int]]:
+        """Resident bytes of each process that works, and their peak."""
+        return {"in-process": _resident()}
+
     def peak_memory(self) -> dict[str, int]:
         """Peak resident bytes of each process that works."""
-        return {"in-process": _peak_resident()}
+        return {name: peak for name, (_, peak) in self.memory().items()}
 
     def prepare(self, function: Callable[[], object]) -> None:
         """Call a function that compiles what is needed, before any clock runs."""
@@ -224,12 +228,16 @@ class DaskExecutor:
         known = [limit for limit in limits if limit > 0]
         return (min(known) if known else psutil.virtual_memory().available // max(1, len(limits))) // 2
 
-    def peak_memory(self) -> dict[str, int]:
-        """Peak resident bytes of each worker process."""
+    def memory(self) -> dict[str, tuple[int, int]]:
+        """Resident bytes of each worker process, and their peak."""
         if self._client.status != "running":
             return {}
-        peaks = self._client.run(_peak_resident, on_error="ignore")
-        return {name: peaks[w["address"]] for name, w in self._workers().items() if w["address"] in peaks}
+        found = self._client.run(_resident, on_error="ignore")
+        return {name: found[w["address"]] for name, w in self._workers().items() if w["address"] in found}
+
+    def peak_memory(self) -> dict[str, int]:
+        """Peak resident bytes of each worker process."""
+        return {name: peak for name, (_, peak) in self.memory().items()}
 
     def prepare(self, function: Callable[[], object]) -> None:
         """Call a function here, which fills Numba's cache on disk, then on workers, present or to come."""
@@ -347,21 +355,18 @@ def _large_messages() -> Iterator[None]:
         yield
 
 
-def _peak_resident() -> int:
-    """Peak resident bytes of this process, where the system tells them apart from those of its parent."""
+def _resident() -> tuple[int, int]:
+    """Resident bytes of this process and their peak, where the system tells it apart from that of its parent."""
     import resource
     import sys
 
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/self/status", encoding="ascii", errors="replace") as status,
-    ):
+    now = psutil.Process().memory_info().rss
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as status:
         for line in status:
             if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-
+                return now, int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return now, peak if sys.platform == "darwin" else peak * 1024
 
 
 def connect(address: str | None = None, scheduler_file: str | None = None) -> Client:
