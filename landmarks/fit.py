@@ -17,6 +17,7 @@ from landmarks.building import check_panel
 from landmarks.evidence import COLUMNS, ROWS, HeldOut, StressEstimate, agreement, estimate
 from landmarks.panelcheck import landmarks_digest
 from landmarks.place import Frame, Place, Placement, place, place_all, point_name, require_known, seat
+from landmarks.plan import FitPlan, plan_fit
 from landmarks.refine import polish_config, refine_panel
 from landmarks.selection import choose
 from landmarks.tables import Panel, picked
@@ -28,13 +29,14 @@ from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.partition import parse_bytes, row_budget
+from psmds_dist.partition import parse_bytes
+from psmds_dist.plan import Needs, Stored, exceeded
 from psmds_dist.quality import Stress, principal, turned
-from psmds_dist.rows import memory_for
+from psmds_dist.rows import stored
 from psmds_dist.run import checked, warm_up
 from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
-from psmds_dist.types import BudgetError, Floats, InputError, Ints, Rows, RowSource, StopReason
+from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource, StopReason
 
 HOLD_OUT, JUDGE = 17, 18
 """Streams of random numbers that pick the held-out pairs: for the evidence, and for a refinement to judge by."""
@@ -92,8 +94,18 @@ class Data(Protocol):
     def usual(self) -> int:
         """Number of landmarks when nobody said."""
 
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> AbstractContextManager[Panel]:
-        """Dissimilarities of all points to some landmarks."""
+    @property
+    def origin(self) -> str:
+        """How a pass over the panel comes by rows that are not kept."""
+
+    def stored(self, landmarks: Ints) -> Stored:
+        """How the panel will lie, for planning."""
+
+    def making(self, landmarks: Ints) -> Needs | None:
+        """What it takes to make the panel, where that is done once."""
+
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> AbstractContextManager[Panel]:
+        """Dissimilarities of all points to some landmarks; ``keep`` bytes may hold what is made only once."""
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points, NaN where unknown."""
@@ -169,6 +181,10 @@ class LandmarkFit:
         Root mean square residual of all points against the landmarks.
     seconds : dict
         Time of each stage.
+    peak_memory : dict
+        Peak resident bytes of each process that worked.
+    over : dict
+        Bytes by which some of them took more than planned, see `psmds_dist.plan.exceeded`.
     """
 
     embedding: Floats
@@ -185,6 +201,8 @@ class LandmarkFit:
     residual_rms: float
     config: LandmarkConfig
     seconds: dict[str, float] = field(default_factory=dict)
+    peak_memory: dict[str, int] = field(default_factory=dict)
+    over: dict[str, int] = field(default_factory=dict)
 
     @property
     def stop_reason(self) -> str:
@@ -245,22 +263,22 @@ def fit(
         In a sentence each.
     """
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
-    budget = row_budget(limit, data.n, config.n_components)
-    if budget <= 0:
-        raise BudgetError(f"memory_limit leaves nothing beside the coordinates of {data.n:,} points; raise it.")
     landmarks = choose_landmarks(data, config)
-    judge = _judge(data, landmarks, config) if config.refine == "panel" else None
     if config.refine == "full":
-        matrix = _whole(data)
-        memory_for(matrix, budget)
+        _whole(data)
+    plan = plan_fit(data, landmarks, config.n_components, config.refine, executor, limit)
+    tell(plan.describe())
+    judge = _judge(data, landmarks, config) if config.refine == "panel" else None
+    before = executor.memory()
     clock = Clock(tell)
     try:
-        with data.panel(landmarks, executor, limit) as panel:
-            memory_for(panel, budget)
+        with data.panel(landmarks, executor, limit, plan.keep) as panel:
             if checkpoint is not NOWHERE:
                 checkpoint.bind(_identity(panel, landmarks, config, executor))
             clock.end("panel")
-            return _fit_panel(data, panel, landmarks, config, executor, budget, judge, ids, clock, checkpoint)
+            found = _fit_panel(data, panel, landmarks, config, executor, plan, judge, ids, clock, checkpoint)
+        peak = executor.peak_memory()
+        return replace(found, peak_memory=peak, over=exceeded(limit, before, peak))
     finally:
         executor.close()
 
@@ -314,7 +332,7 @@ def _fit_panel(
     landmarks: Ints,
     config: LandmarkConfig,
     executor: AnyExecutor,
-    budget: int,
+    plan: FitPlan,
     judge: Judge | None,
     ids: Sequence[str] | None,
     clock: Clock,
@@ -328,7 +346,7 @@ def _fit_panel(
     frame = Frame.of(
         starts[0].embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None
     )
-    held = Held(panel, budget)
+    held = Held(panel, plan.panel.budget)
     found = place_all(executor, Place(held, frame), checkpoint.strand("placement"))
     require_known(found[3], config.n_components, ids)
     _require_span(frame, found[0], ids)
@@ -341,8 +359,9 @@ def _fit_panel(
         clock.end("refinement")
     solution = None
     if config.refine == "full":
-        solution = _polish(data, found, frame, config, executor, budget, ids, checkpoint)
+        solution = _polish(data, found, frame, config, executor, plan, panel, ids, checkpoint)
         clock.end("refinement")
+    executor.close()  # the rows go: what follows needs their place
     embedding, frame = _in_position(found, frame, landmarks, solution)
     held_out = _hold_out(data, landmarks, config) if config.evidence else None
     result = LandmarkFit(
@@ -509,16 +528,20 @@ def _polish(
     frame: Frame,
     config: LandmarkConfig,
     executor: AnyExecutor,
-    budget: int,
+    plan: FitPlan,
+    panel: Panel,
     ids: Sequence[str] | None,
     checkpoint: Keeper,
 ) -> Solution:
     """Solve on the whole matrix from the placed points, with a small radius."""
     matrix = _whole(data)
-    check = checked(matrix, executor, None if ids is None else list(ids))
+    assert plan.polish is not None
+    held = stored(panel).nbytes if stored(panel).resident else 0
+    check = checked(matrix, executor, None if ids is None else list(ids), plan.limit - held)
     warm_up(matrix, config.n_components, executor)
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
     kept = checkpoint.strand(f"polish-{check.digest}")
+    budget = plan.polish.budget - held
     return solve(matrix, settings, executor, scale=check.rms, budget=budget, start=found[0], kept=kept)
 
 
@@ -536,7 +559,9 @@ def _judge(data: Data, landmarks: Ints, config: LandmarkConfig) -> Judge:
 def _hold_out(data: Data, landmarks: Ints, config: LandmarkConfig, stream: int = HOLD_OUT) -> HeldOut | None:
     """Random pairs of points that are no landmarks."""
     random = generator(config.seed, stream)
-    others = np.setdiff1d(np.arange(data.n), landmarks)
+    free = np.ones(data.n, dtype=bool)
+    free[landmarks] = False
+    others = np.flatnonzero(free)
     chosen = random.permutation(others)[: ROWS + COLUMNS]
     rows = chosen[: max(2, ROWS * chosen.size // (ROWS + COLUMNS))]
     return data.hold_out(landmarks, np.sort(rows), np.sort(np.setdiff1d(chosen, rows))) if chosen.size >= 4 else None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from landmarks import kernels
-from psmds_dist.block import Held, gather
+from psmds_dist.block import Held, filled, gather, points_of
 from psmds_dist.checkpoint import Arrays, Kept
 from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE
 from psmds_dist.kernels import moves
@@ -119,22 +119,24 @@ def place_all(executor: Executor, work: Place, kept: Kept) -> Placement:
     A run goes on after the portions that were kept.
     """
     layout = work.panel.layout
-    parts = list(_contiguous(kept.pieces()))
-    begun = next_block = int(parts[-1]["next"]) if parts else 0
+    everyone = np.arange(layout.n)
+    found: Placement | None = None
+    saved = block = 0
+    for piece in _contiguous(kept.pieces()):
+        points = points_of(layout, range(block, saved := int(piece["next"])))
+        found, block = filled(found, everyone, points, _placement(piece)), saved
     size = layout.count if kept.every == math.inf else executor.n_workers
-    found = [_placement(part) for part in parts]
-    fresh: list[Placement] = []
-    while next_block < layout.count:
-        blocks = range(next_block, min(next_block + size, layout.count))
+    while block < layout.count:
+        blocks = range(block, min(block + size, layout.count))
         began = time.monotonic()
-        fresh.append(gather(executor, work, layout, blocks))
-        next_block = blocks.stop
+        found = filled(found, everyone, points_of(layout, blocks), gather(executor, work, layout, blocks))
+        block = blocks.stop
         if kept.due:
-            found.append(_joined(fresh))
-            kept.add(begun, {**dict(zip(PLACED, found[-1], strict=True)), "first": begun, "next": next_block})
-            begun, fresh = next_block, []
+            kept.add(saved, _piece(found, points_of(layout, range(saved, block)), saved, block))
+            saved = block
         size = max(1, round(size * min(4.0, PORTION / (time.monotonic() - began + 1e-9))))
-    return _joined(found + fresh)
+    assert found is not None
+    return found
 
 
 PLACED = ("x", "errors", "squares", "known")
@@ -150,12 +152,13 @@ def _contiguous(pieces: Sequence[Arrays]) -> Iterator[Arrays]:
         block = int(by_first[block]["next"])
 
 
-def _placement(arrays: Arrays) -> Placement:
-    return arrays["x"], arrays["errors"], arrays["squares"], arrays["known"]
+def _piece(found: Placement, points: Ints, first: int, following: int) -> Arrays:
+    parts = {name: values[points] for name, values in zip(PLACED, found, strict=True)}
+    return {**parts, "first": first, "next": following}
 
 
-def _joined(parts: Sequence[Placement]) -> Placement:
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if len(parts) > 1 else parts[0]  # type: ignore[return-value]
+def _placement(piece: Arrays) -> Placement:
+    return piece["x"], piece["errors"], piece["squares"], piece["known"]
 
 
 def place(rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, radius: float = -1.0) -> Placement:

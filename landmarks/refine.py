@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from landmarks import kernels
 from landmarks.place import FLOOR, PLACED, Frame, Place, Placement, place, seat
-from psmds_dist.block import Held, gather
+from psmds_dist.block import Held, filled, gather, points_of
 from psmds_dist.checkpoint import NOWHERE, Arrays, Kept
 from psmds_dist.config import SolverConfig
 from psmds_dist.kernels import moves
@@ -107,14 +107,11 @@ class PanelPass:
 def panel_pass(executor: Executor, work: Pull) -> PanelPass:
     """Run a pass over all blocks of the panel."""
     layout: Layout = work.place.panel.layout
+    everyone = np.arange(layout.n)
     placement: Placement | None = None
     sums: dict[int, Floats] = {}
     for group, (found, part) in executor.run(work, range(layout.count)):
-        points = layout.points(sorted(group))
-        if placement is None:
-            placement = tuple(np.empty((layout.n, *column.shape[1:]), column.dtype) for column in found)  # type: ignore[assignment]
-        for whole, column in zip(placement or (), found, strict=True):
-            whole[points] = column
+        placement = filled(placement, everyone, points_of(layout, group), found)
         sums.update(part)
     assert placement is not None
     total = np.sum([sums[block] for block in sorted(sums)], axis=0)

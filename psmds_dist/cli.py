@@ -321,6 +321,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     loss --resume goes on from there, to the same result.
     """
     from psmds_dist.config import SolverConfig
+    from psmds_dist.plan import describe_exceeded
     from psmds_dist.report import progress, stress_lines
     from psmds_dist.results import read_result, write_result
     from psmds_dist.run import CERTIFICATE_MISSING, embed
@@ -356,6 +357,8 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, {how}; map in {target}")
     if result.certificate_missing:
         say(f"Note: {CERTIFICATE_MISSING}.")
+    if result.over:
+        say(f"Note: {describe_exceeded(result.over)}.")
     say(stress_lines(solution.stress))
     if options["plot"]:
         _picture(read_result(target), options["plot"])

@@ -43,9 +43,13 @@ class InProcessExecutor:
         """Bytes a run may take when nobody said: most of what this machine has free."""
         return int(0.8 * psutil.virtual_memory().available)
 
+    def memory(self) -> dict[str, tuple[int, int]]:
+        """Resident bytes of each process that works, and their peak."""
+        return {"in-process": resident()}
+
     def peak_memory(self) -> dict[str, int]:
         """Peak resident bytes of each process that works."""
-        return {"in-process": peak_resident()}
+        return {name: peak for name, (_, peak) in self.memory().items()}
 
     def prepare(self, function: Callable[[], object]) -> None:
         """Call a function that compiles what is needed, before any clock runs."""
@@ -63,18 +67,15 @@ class InProcessExecutor:
         rows.release()
 
 
-def peak_resident() -> int:
-    """Peak resident bytes of this process, where the system tells them apart from those of its parent."""
+def resident() -> tuple[int, int]:
+    """Resident bytes of this process and their peak, where the system tells it apart from that of its parent."""
     import resource
     import sys
 
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/self/status", encoding="ascii", errors="replace") as status,
-    ):
+    now = psutil.Process().memory_info().rss
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as status:
         for line in status:
             if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-
+                return now, int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return now, peak if sys.platform == "darwin" else peak * 1024

@@ -15,7 +15,7 @@ import psutil
 from psmds_dist import rows
 from psmds_dist.executor.crew import PATIENCE, Crew
 from psmds_dist.executor.faults import raise_explained
-from psmds_dist.executor.in_process import peak_resident
+from psmds_dist.executor.in_process import resident
 from psmds_dist.executor.pace import Pace
 from psmds_dist.executor.round import Round
 from psmds_dist.executor.tasks import at_start
@@ -108,13 +108,17 @@ class DaskExecutor:
         known = [limit for limit in limits if limit > 0]
         return (min(known) if known else psutil.virtual_memory().available // max(1, len(limits))) // 2
 
-    def peak_memory(self) -> dict[str, int]:
-        """Peak resident bytes of each worker process that answers."""
+    def memory(self) -> dict[str, tuple[int, int]]:
+        """Resident bytes of each worker process that answers, and their peak."""
         if self._client.status != "running":
             return {}
         self._crew.look()
-        peaks = self._crew.ask(peak_resident)
-        return {self._crew.present[a].name: peak for a, peak in peaks.items() if isinstance(peak, int)}
+        found = self._crew.ask(resident)
+        return {self._crew.present[a].name: pair for a, pair in found.items() if isinstance(pair, tuple)}
+
+    def peak_memory(self) -> dict[str, int]:
+        """Peak resident bytes of each worker process that answers."""
+        return {name: peak for name, (_, peak) in self.memory().items()}
 
     def prepare(self, function: Callable[[], object]) -> None:
         """Call a function here, which fills Numba's cache on disk, then on workers, present or to come."""
