@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli import INTERRUPTED, overwriting, quietly, running, where_to_run, where_to_run_of
+from psmds_dist.cli import end, keeping, overwriting, quietly, resuming, running, where_to_run, where_to_run_of
 from psmds_dist.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,6 +61,7 @@ def _choosing(function: Any) -> Any:
 @click.option("--no-evidence", is_flag=True, help="Do not measure stress on held-out pairs.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @_choosing
+@resuming
 @overwriting
 @where_to_run
 @quietly
@@ -69,13 +69,15 @@ def fit(source: str, target: str, **options: Any) -> None:
     """Embed INPUT through landmarks and write the map to TARGET (a Zarr group).
 
     INPUT is a store of dissimilarities or a .npy matrix, a panel of dissimilarities to landmarks, or, with --metric,
-    points (.npy or Zarr, N x D).
+    points (.npy or Zarr, N x D). While it runs, its state is kept in TARGET.checkpoint: after a loss --resume goes on
+    from there, to the same result.
     """
     from landmarks.estimator import LandmarkMDS
     from psmds_dist.store import require_result_place
 
     say = _silent if options["quiet"] else click.echo
-    require_result_place(target, overwrite=options["overwrite"])
+    checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
+    require_result_place(target, overwrite=overwrite)
     if options["plot"]:
         from psmds_dist.plot import require_picture_place
 
@@ -90,14 +92,13 @@ def fit(source: str, target: str, **options: Any) -> None:
             on_stage=say,
             **{name: options[name] for name in names},
         )
-        mds.fit_on(source, executor)
-    mds.save(target, overwrite=options["overwrite"])
+        mds.fit_on(source, executor, checkpoint)
+    mds.save(target, overwrite=overwrite)
     say(f"\n{len(mds.embedding_):,} points by {mds.landmarks_.size:,} landmarks; map in {target}")
     say(_figures(mds))
     if options["plot"]:
         _picture(mds, options["plot"])
-    if mds.stop_reason_ == "interrupted":
-        sys.exit(INTERRUPTED)
+    end(mds.stop_reason_, target, checkpoint)
 
 
 def _silent(text: str) -> None:

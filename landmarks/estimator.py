@@ -14,9 +14,11 @@ from sklearn.base import BaseEstimator
 from landmarks.data import open_data
 from landmarks.fit import LandmarkConfig, LandmarkFit, fit
 from landmarks.model import Model
+from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
 from psmds_dist.estimator import executor_for, seed_from
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import labels_of
+from psmds_dist.run import RESUMABLE
 from psmds_dist.types import Floats, InputError
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
@@ -76,6 +78,10 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         Kernel threads in this process; None or -1 takes all.
     scratch : path, default=None
         Directory for temporary files, shared by all machines that work.
+    checkpoint : path, default=None
+        Directory in which to keep where the run stands. It is removed when `fit` has ended well.
+    resume : bool, default=False
+        Go on from what is in ``checkpoint``, as in `psmds_dist.PatternSearchMDS`.
     on_stage : callable, default=None
         Told a line of text as each stage ends.
 
@@ -138,6 +144,8 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
         scratch: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
         on_stage: Callable[[str], object] | None = None,
     ) -> None:
         self.n_components = n_components
@@ -156,6 +164,8 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.scratch = scratch
+        self.checkpoint = checkpoint
+        self.resume = resume
         self.on_stage = on_stage
 
     def fit(self, X: Any, y: object = None) -> LandmarkMDS:
@@ -179,10 +189,14 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         InputError, BudgetError, WorkerError
             As `psmds_dist.PatternSearchMDS.fit`.
         """
-        return self.fit_on(X, executor_for(self.client, self.n_jobs))
+        checkpoint = keeper(self.checkpoint, self.resume)
+        self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
+        if self.stop_reason_ not in RESUMABLE:
+            checkpoint.remove()
+        return self
 
-    def fit_on(self, X: Any, executor: AnyExecutor) -> LandmarkMDS:
-        """Fit on an executor that is there already; otherwise as `fit`."""
+    def fit_on(self, X: Any, executor: AnyExecutor, checkpoint: Keeper = NOWHERE) -> LandmarkMDS:
+        """Fit with an executor and a checkpoint that are there already; otherwise as `fit`."""
         config = self._config()
         with open_data(
             X,
@@ -197,7 +211,9 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
             if data.pool is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)
-            result = fit(data, config, executor, memory_limit=self.memory_limit, ids=ids, tell=tell)
+            result = fit(
+                data, config, executor, memory_limit=self.memory_limit, ids=ids, tell=tell, checkpoint=checkpoint
+            )
             self.model_ = Model.of(result, data, ids)
             self.n_features_in_ = data.columns
         return self._learn(result, ids)
@@ -285,7 +301,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         )
         self.history_ = None if result.solution is None else result.solution.history
         self.n_epochs_ = 0 if result.solution is None else len(result.solution.history)
-        self.stop_reason_ = "placed" if result.solution is None else str(result.solution.stop_reason)
+        self.stop_reason_ = result.stop_reason
         self.seconds_ = result.seconds
         self.seed_ = result.config.seed
         self.ids_ = ids

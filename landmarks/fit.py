@@ -6,19 +6,23 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 from typing import Any, Protocol
 
 import numpy as np
 
+from landmarks.building import check_panel
 from landmarks.evidence import COLUMNS, ROWS, HeldOut, StressEstimate, agreement, estimate
-from landmarks.place import Frame, Place, Placement, place, point_name, require_known, seat
+from landmarks.panelcheck import landmarks_digest
+from landmarks.place import Frame, Place, Placement, place, place_all, point_name, require_known, seat
 from landmarks.refine import polish_config, refine_panel
 from landmarks.selection import choose
 from landmarks.tables import Panel, picked
 from landmarks.warm import warm_up_landmarks
-from psmds_dist.block import Held, gather
+from psmds_dist.block import Held
+from psmds_dist.checkpoint import NOWHERE, Identity, Keeper
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
@@ -183,6 +187,11 @@ class LandmarkFit:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
+    def stop_reason(self) -> str:
+        """Why the full refinement ended; ``"placed"`` without one."""
+        return "placed" if self.solution is None else str(self.solution.stop_reason)
+
+    @property
     def stress(self) -> Stress:
         """Stress over all pairs after a full refinement, else estimated on held-out pairs, else NaN."""
         n = len(self.embedding)
@@ -224,8 +233,11 @@ def fit(
     memory_limit: Any = None,
     ids: Sequence[str] | None = None,
     tell: Tell = lambda text: None,
+    checkpoint: Keeper = NOWHERE,
 ) -> LandmarkFit:
     """Embed landmarks, place everybody else, and refine.
+
+    A run with a checkpoint that holds states of the same run goes on from there, to the same bits.
 
     Raises
     ------
@@ -245,8 +257,10 @@ def fit(
     try:
         with data.panel(landmarks, executor, limit) as panel:
             memory_for(panel, budget)
+            if checkpoint is not NOWHERE:
+                checkpoint.bind(_identity(panel, landmarks, config, executor))
             clock.end("panel")
-            return _fit_panel(data, panel, landmarks, config, executor, budget, judge, ids, clock)
+            return _fit_panel(data, panel, landmarks, config, executor, budget, judge, ids, clock, checkpoint)
     finally:
         executor.close()
 
@@ -284,6 +298,16 @@ def _distances(data: Data, i: int, candidates: Ints) -> Floats:
     return found
 
 
+def _identity(panel: Panel, landmarks: Ints, config: LandmarkConfig, executor: AnyExecutor) -> Identity:
+    """What must be the same for a run to go on where another stopped; a stored panel keeps its digest."""
+    content = check_panel(panel, executor).digest if hasattr(panel, "fingerprint") else panel.token
+    return {
+        "psmds-dist": version("psmds-dist"),
+        "input": {"points": panel.n, "dtype": panel.dtype.name, "content": content},
+        "configuration": {**asdict(config), "landmarks": landmarks_digest(landmarks)},
+    }
+
+
 def _fit_panel(
     data: Data,
     panel: Panel,
@@ -294,6 +318,7 @@ def _fit_panel(
     judge: Judge | None,
     ids: Sequence[str] | None,
     clock: Clock,
+    checkpoint: Keeper,
 ) -> LandmarkFit:
     executor.prepare(partial(warm_up_landmarks, config.n_components, panel.dtype.name))
     among = among_landmarks(panel, landmarks, ids)
@@ -304,18 +329,19 @@ def _fit_panel(
         starts[0].embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None
     )
     held = Held(panel, budget)
-    found: Placement = gather(executor, Place(held, frame), held.layout, range(held.layout.count))
+    found = place_all(executor, Place(held, frame), checkpoint.strand("placement"))
     require_known(found[3], config.n_components, ids)
     _require_span(frame, found[0], ids)
     seat(found, landmarks, frame, among.values)
     clock.end("placement")
     passes = 0
     if judge is not None:
-        frame, found, passes = refine_panel(executor, held, frame, among.values, landmarks, found, judge)
+        kept = checkpoint.strand("refinement")
+        frame, found, passes = refine_panel(executor, held, frame, among.values, landmarks, found, judge, kept)
         clock.end("refinement")
     solution = None
     if config.refine == "full":
-        solution = _polish(data, found, frame, config, executor, budget, ids)
+        solution = _polish(data, found, frame, config, executor, budget, ids, checkpoint)
         clock.end("refinement")
     embedding, frame = _in_position(found, frame, landmarks, solution)
     held_out = _hold_out(data, landmarks, config) if config.evidence else None
@@ -485,13 +511,15 @@ def _polish(
     executor: AnyExecutor,
     budget: int,
     ids: Sequence[str] | None,
+    checkpoint: Keeper,
 ) -> Solution:
     """Solve on the whole matrix from the placed points, with a small radius."""
     matrix = _whole(data)
     check = checked(matrix, executor, None if ids is None else list(ids))
     warm_up(matrix, config.n_components, executor)
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
-    return solve(matrix, settings, executor, scale=check.rms, budget=budget, start=found[0])
+    kept = checkpoint.strand(f"polish-{check.digest}")
+    return solve(matrix, settings, executor, scale=check.rms, budget=budget, start=found[0], kept=kept)
 
 
 def _judge(data: Data, landmarks: Ints, config: LandmarkConfig) -> Judge:

@@ -206,6 +206,7 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         "curve": [{"n_landmarks": c.n_landmarks, **_interval(c.stress)} for c in result.curve],
         "seconds": sum(result.seconds.values()),
         "stages": result.seconds,
+        "stop_reason": result.stop_reason,
     }
 
 

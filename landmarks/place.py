@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from landmarks import kernels
-from psmds_dist.block import Held
+from psmds_dist.block import Held, gather
+from psmds_dist.checkpoint import Arrays, Kept
 from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE
 from psmds_dist.kernels import moves
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.quality import turned
 from psmds_dist.rows import Batch
-from psmds_dist.types import Floats, InputError, Ints, Rows
+from psmds_dist.types import Executor, Floats, InputError, Ints, Rows
 
 SHARE = 5e-3
 """A point is done when its radius is this share of its own root mean square residual: finer would fit noise."""
@@ -25,6 +27,9 @@ FLOOR = 1e-9
 """Or this share of the scale of the data, whichever is more."""
 
 MOST_PROBES = 300
+
+PORTION = 10.0
+"""Seconds of work between two looks at whether placed points should be kept."""
 
 RANK_TOL = 1e-7
 """Share of the largest singular value below which the landmarks leave an axis open."""
@@ -106,6 +111,51 @@ class Place:
     def _place(self, batch: Batch) -> Placement:
         start = None if self.start is None else self.start[batch.points]
         return place(batch.rows, batch.slots, self.frame, start, self.radius)
+
+
+def place_all(executor: Executor, work: Place, kept: Kept) -> Placement:
+    """Place everybody, in portions of blocks that can be kept; how they are cut changes nothing.
+
+    A run goes on after the portions that were kept.
+    """
+    layout = work.panel.layout
+    parts = list(_contiguous(kept.pieces()))
+    begun = next_block = int(parts[-1]["next"]) if parts else 0
+    size = layout.count if kept.every == math.inf else executor.n_workers
+    found = [_placement(part) for part in parts]
+    fresh: list[Placement] = []
+    while next_block < layout.count:
+        blocks = range(next_block, min(next_block + size, layout.count))
+        began = time.monotonic()
+        fresh.append(gather(executor, work, layout, blocks))
+        next_block = blocks.stop
+        if kept.due:
+            found.append(_joined(fresh))
+            kept.add(begun, {**dict(zip(PLACED, found[-1], strict=True)), "first": begun, "next": next_block})
+            begun, fresh = next_block, []
+        size = max(1, round(size * min(4.0, PORTION / (time.monotonic() - began + 1e-9))))
+    return _joined(found + fresh)
+
+
+PLACED = ("x", "errors", "squares", "known")
+"""Names of the parts of a placement."""
+
+
+def _contiguous(pieces: Sequence[Arrays]) -> Iterator[Arrays]:
+    """Pieces from the first block on, each beginning where the one before ends."""
+    by_first = {int(piece["first"]): piece for piece in pieces}
+    block = 0
+    while block in by_first:
+        yield by_first[block]
+        block = int(by_first[block]["next"])
+
+
+def _placement(arrays: Arrays) -> Placement:
+    return arrays["x"], arrays["errors"], arrays["squares"], arrays["known"]
+
+
+def _joined(parts: Sequence[Placement]) -> Placement:
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if len(parts) > 1 else parts[0]  # type: ignore[return-value]
 
 
 def place(rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, radius: float = -1.0) -> Placement:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from landmarks import kernels
-from landmarks.place import FLOOR, Frame, Place, Placement, place, seat
+from landmarks.place import FLOOR, PLACED, Frame, Place, Placement, place, seat
 from psmds_dist.block import Held, gather
+from psmds_dist.checkpoint import NOWHERE, Arrays, Kept
 from psmds_dist.config import SolverConfig
 from psmds_dist.kernels import moves
 from psmds_dist.kernels.jit import parallel_region
@@ -130,6 +132,53 @@ def _gains(total: Floats, radius: float, itself: int) -> Floats:
     return gains
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """Landmarks and points, and what the judge says of them."""
+
+    stress: float
+    frame: Frame
+    placement: Placement
+
+    def as_arrays(self, name: str) -> dict[str, Any]:
+        """Arrays that begin with a name, for a checkpoint."""
+        parts = {"stress": self.stress, "y": self.frame.y, **dict(zip(PLACED, self.placement, strict=True))}
+        return {f"{name}_{part}": values for part, values in parts.items()}
+
+    @classmethod
+    def of(cls, arrays: Arrays, name: str, frame: Frame) -> Candidate:
+        """Inverse of `as_arrays`."""
+        x, errors, squares, known = (arrays[f"{name}_{part}"] for part in PLACED)
+        y = replace(frame, y=arrays[f"{name}_y"])
+        return cls(float(arrays[f"{name}_stress"]), y, (x, errors, squares, known))
+
+
+@dataclass
+class Refining:
+    """Where a refinement through the panel stands between two passes."""
+
+    frame: Frame
+    placement: Placement
+    radius: float
+    best: Candidate
+    before: float = np.inf
+    passes: int = 0
+    since: int = 0
+
+    def as_arrays(self) -> Arrays:
+        """All that a later process needs to go on from here."""
+        counts = {"radius": self.radius, "before": self.before, "passes": self.passes, "since": self.since}
+        now = Candidate(np.nan, self.frame, self.placement)
+        return {**counts, **now.as_arrays("now"), **self.best.as_arrays("best")}
+
+    def restore(self, kept: Arrays) -> None:
+        """Inverse of `as_arrays`."""
+        now, self.best = (Candidate.of(kept, name, self.frame) for name in ("now", "best"))
+        self.frame, self.placement = now.frame, now.placement
+        self.radius, self.before = float(kept["radius"]), float(kept["before"])
+        self.passes, self.since = int(kept["passes"]), int(kept["since"])
+
+
 def refine_panel(
     executor: Executor,
     panel: Held,
@@ -138,6 +187,7 @@ def refine_panel(
     landmarks: Ints,
     placement: Placement,
     judge: Callable[[Floats], float],
+    kept: Kept = NOWHERE,
 ) -> tuple[Frame, Placement, int]:
     """Let landmarks and points move in turn, all through the panel.
 
@@ -156,33 +206,39 @@ def refine_panel(
     Frame, Placement, int
         The refined landmarks and points, and the number of passes.
     """
-    n, weight = panel.source.n, panel.source.n / landmarks.size
-    own = np.full(n, -1, dtype=np.int64)
+    own = np.full(panel.source.n, -1, dtype=np.int64)
     own[landmarks] = np.arange(landmarks.size)
-    residual = _residual(placement)
-    radius = polish_radius(residual, frame.scale)
-    end = END * radius
-    best = began = (judge(placement[0]), frame, placement)
-    before = np.inf
-    passes = since = 0
-    while radius > end and passes < MOST_PASSES and since < PATIENCE:
-        work = Pull(Place(panel, frame, best_x(placement, own, frame), radius), own, radius)
-        found = panel_pass(executor, work)
-        passes, since = passes + 1, since + 1
-        mutual, gains = _mutual(among, frame, work.radius)
-        error = float(found.errors.sum()) + weight * mutual
-        if (stress := judge(found.placement[0])) < best[0]:
-            best, since = (stress, frame, found.placement), 0
-        if before - error <= EPS * error:
-            radius /= 2
-        before, placement = error, found.placement
-        frame = moved(frame, found.gains + weight * gains, work.radius)
-    if best is not began:
-        settled = Frame.of(best[1].y.T, frame.scale)
+    first = polish_radius(_residual(placement), frame.scale)
+    began = Candidate(judge(placement[0]), frame, placement)
+    run = Refining(frame, placement, first, began)
+    if (saved := kept.last()) is not None:
+        run.restore(saved)
+    while run.radius > END * first and run.passes < MOST_PASSES and run.since < PATIENCE:
+        _refine_once(run, executor, panel, among, own, judge)
+        kept.save(run.passes, run.as_arrays)
+    if run.best.stress < began.stress:
+        settled = Frame.of(run.best.frame.y.T, frame.scale)
         again: Placement = gather(executor, Place(panel, settled), panel.layout, range(panel.layout.count))
         seat(again, landmarks, settled, among)
-        passes, best = passes + 1, min(began, (judge(again[0]), settled, again), key=itemgetter(0))
-    return best[1], best[2], passes
+        run.best = min(began, Candidate(judge(again[0]), settled, again), key=attrgetter("stress"))
+        run.passes += 1
+    return run.best.frame, run.best.placement, run.passes
+
+
+def _refine_once(
+    run: Refining, executor: Executor, panel: Held, among: Rows, own: Ints, judge: Callable[[Floats], float]
+) -> None:
+    """One pass: points move, then landmarks."""
+    frame, radius, weight = run.frame, run.radius, panel.source.n / len(among)
+    found = panel_pass(executor, Pull(Place(panel, frame, best_x(run.placement, own, frame), radius), own, radius))
+    mutual, gains = _mutual(among, frame, radius)
+    error = float(found.errors.sum()) + weight * mutual
+    run.passes, run.since, run.placement = run.passes + 1, run.since + 1, found.placement
+    if (stress := judge(found.placement[0])) < run.best.stress:
+        run.best, run.since = Candidate(stress, frame, found.placement), 0
+    if run.before - error <= EPS * error:
+        run.radius /= 2
+    run.before, run.frame = error, moved(frame, found.gains + weight * gains, radius)
 
 
 def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
+import logging
+import signal
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -14,9 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from psmds_dist import __version__
-from psmds_dist.errors import InputError, PsmdsError, WorkerError
+from psmds_dist.errors import InputError, PsmdsError
 
 if TYPE_CHECKING:
+    from psmds_dist.checkpoint import Checkpoint
     from psmds_dist.executor import AnyExecutor
     from psmds_dist.ingest import NpyMatrix, Points
     from psmds_dist.results import Result
@@ -36,7 +39,10 @@ ENDED = {
 """How a solve ended, in words."""
 
 INTERRUPTED = 130
-"""Exit code after a Ctrl-C, as shells have it."""
+"""Exit code after a Ctrl-C, as shells have it, and after a SIGTERM."""
+
+RESUMABLE = 75
+"""Exit code of a run that lost its cluster and can be resumed: "try again later" (EX_TEMPFAIL of sysexits.h)."""
 
 
 class Interrupted(click.ClickException):
@@ -65,13 +71,33 @@ class Commands(click.Group):
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; its faults become sentences."""
+        """Run a command; its faults become sentences, and a SIGTERM is a Ctrl-C."""
         try:
-            return super().invoke(ctx)
+            with terminable():
+                return super().invoke(ctx)
         except (PsmdsError, OSError) as error:
             raise click.ClickException(_sentence(error)) from None
         except KeyboardInterrupt:
             raise Interrupted("interrupted; what was written so far is kept.") from None
+
+
+class Resumable(click.ClickException):
+    """A run that was cut short through no fault of its own, and can go on."""
+
+    exit_code = RESUMABLE
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let a SIGTERM, with which batch systems announce the end, do what a Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _sentence(error: Exception) -> str:
@@ -106,8 +132,19 @@ where_to_run = _apply(
     click.option("--workers", type=click.IntRange(1), help="Start this many Dask workers on this machine."),
     click.option("--scheduler", help="Address of a running Dask scheduler, such as tcp://host:8786."),
     click.option("--scheduler-file", type=click.Path(), help="Scheduler file of a running Dask scheduler."),
+    click.option("--tls", type=click.Path(), help="Encrypt: the directory that 'psmds certificates' made."),
+    click.option(
+        "--deadline",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        help="Seconds that a worker may hang before others do its work.",
+    ),
     click.option("--threads", type=click.IntRange(1), help="Kernel threads a process [default: all cores]."),
     click.option("--memory-limit", help="Memory a worker may take, such as '4 GiB' [default: 80 % of what is free]."),
+)
+resuming = click.option(
+    "--resume", is_flag=True, help="Go on from TARGET.checkpoint, where an interrupted run keeps its state."
 )
 quietly = click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 overwriting = click.option("--overwrite", is_flag=True, help="Replace what is at the target.")
@@ -126,7 +163,14 @@ storing = _apply(
 
 @contextmanager
 def running(
-    workers: int | None, scheduler: str | None, scheduler_file: str | None, threads: int | None
+    workers: int | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    threads: int | None,
+    *,
+    tls: str | None,
+    deadline: float,
+    quiet: bool,
 ) -> Iterator[AnyExecutor]:
     """Yield the executor that the options ask for; a cluster started for it ends with the block."""
     from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
@@ -134,14 +178,38 @@ def running(
 
     if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
         raise click.UsageError("give one of --workers, --scheduler and --scheduler-file.")
-    if workers is not None:
-        with local_client(workers, threads or max(1, available_threads() // workers)) as client:
-            yield DaskExecutor(client)
-    elif scheduler is not None or scheduler_file is not None:
-        with connect(scheduler, scheduler_file) as client:
-            yield DaskExecutor(client)
-    else:
-        yield InProcessExecutor(threads)
+    with ExitStack() as stack:
+        if not quiet:
+            stack.enter_context(_notes())
+        if workers is not None:
+            threads = threads or max(1, available_threads() // workers)
+            yield DaskExecutor(stack.enter_context(local_client(workers, threads, tls)), deadline)
+        elif scheduler is not None or scheduler_file is not None:
+            yield DaskExecutor(stack.enter_context(connect(scheduler, scheduler_file, tls)), deadline)
+        elif tls is not None:
+            raise click.UsageError("--tls needs one of --workers, --scheduler and --scheduler-file.")
+        else:
+            yield InProcessExecutor(threads)
+
+
+class _Notes(logging.Handler):
+    """Shows what the library logs as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"Note: {record.getMessage()}.", err=True)
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Show notes of the library, such as that it waits for workers, for the length of a block."""
+    logger, handler, level = logging.getLogger("psmds_dist"), _Notes(), logging.getLogger("psmds_dist").level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _build(
@@ -177,7 +245,8 @@ def _build(
 
 def where_to_run_of(options: dict[str, Any]) -> dict[str, Any]:
     """Those of a command's options that `running` takes."""
-    return {name: options[name] for name in ("workers", "scheduler", "scheduler_file", "threads")}
+    names = ("workers", "scheduler", "scheduler_file", "threads", "tls", "deadline")
+    return {name: options[name] for name in names} | {"quiet": options.get("quiet", False)}
 
 
 @main.command()
@@ -241,25 +310,27 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
     help="Type of the rows [default: float32, or what a store of psmds holds].",
 )
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
+@resuming
 @overwriting
 @where_to_run
 @quietly
 def fit(matrix: str, target: str, **options: Any) -> None:
     """Embed the dissimilarities in the Zarr store or array MATRIX and write the map to TARGET (a Zarr group).
 
-    Ctrl-C ends the run and keeps the best map so far.
+    Ctrl-C ends the run and keeps the best map so far. While it runs, its state is kept in TARGET.checkpoint: after a
+    loss --resume goes on from there, to the same result.
     """
     from psmds_dist.config import SolverConfig
     from psmds_dist.report import progress, stress_lines
     from psmds_dist.results import read_result, write_result
-    from psmds_dist.run import CERTIFICATE_MISSING, LOST, embed
+    from psmds_dist.run import CERTIFICATE_MISSING, embed
     from psmds_dist.store import open_rows, require_result_place
-    from psmds_dist.types import StopReason
 
     say = _silent if options["quiet"] else click.echo
     names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share")
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
-    require_result_place(target, overwrite=options["overwrite"])
+    checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
+    require_result_place(target, overwrite=overwrite)
     if options["plot"]:
         from psmds_dist.plot import require_picture_place
 
@@ -277,8 +348,9 @@ def fit(matrix: str, target: str, **options: Any) -> None:
             n_init=options["n_init"],
             on_epoch=show,
             on_plan=lambda plan: say(plan.describe()),
+            checkpoint=checkpoint,
         )
-    write_result(target, result, matrix=source.path, overwrite=options["overwrite"])
+    write_result(target, result, matrix=source.path, overwrite=overwrite)
     solution = result.solution
     how = ENDED[solution.stop_reason.value]
     say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, {how}; map in {target}")
@@ -287,10 +359,34 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     say(stress_lines(solution.stress))
     if options["plot"]:
         _picture(read_result(target), options["plot"])
-    if solution.stop_reason is StopReason.INTERRUPTED:
-        sys.exit(INTERRUPTED)
-    if solution.stop_reason is StopReason.LOST:
-        raise WorkerError(f"{LOST}; {target} holds the best map so far.")
+    end(solution.stop_reason, target, checkpoint)
+
+
+def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], object]) -> tuple[Checkpoint, bool]:
+    """The checkpoint beside a target, and whether what is at the target gives way: also a map that was cut short."""
+    from psmds_dist.checkpoint import Checkpoint
+    from psmds_dist.results import cut_short
+
+    checkpoint = Checkpoint(f"{target}.checkpoint", resume=resume or overwrite, say=partial(click.echo, err=True))
+    if overwrite and not resume:
+        checkpoint.remove()
+    if resume:
+        say(f"going on from {checkpoint.folder}" if checkpoint.found else f"no {checkpoint.folder}: beginning anew")
+    return checkpoint, overwrite or (resume and cut_short(target))
+
+
+def end(reason: str, target: str, checkpoint: Checkpoint) -> None:
+    """End a command whose map is written: the checkpoint goes, or what can be done with it is said."""
+    from psmds_dist.run import LOST, RESUMABLE
+    from psmds_dist.types import StopReason
+
+    if reason not in RESUMABLE:
+        checkpoint.remove()
+        return
+    how = f"{target} holds the best map so far; the same command with --resume goes on."
+    if reason == StopReason.LOST:
+        raise Resumable(f"{LOST}; {how}")
+    raise Interrupted(f"interrupted: {how}")
 
 
 def _silent(text: str) -> None:
@@ -388,6 +484,19 @@ def export(result: str, output: str) -> None:
     from psmds_dist.results import export_stored
 
     export_stored(result, output)
+
+
+@main.command()
+@click.argument("directory", type=click.Path(file_okay=False))
+def certificates(directory: str) -> None:
+    """Make a certificate and its key in DIRECTORY, for --tls.
+
+    Everyone who can read them can use the cluster: keep them to yourself. They are valid for a year.
+    """
+    from psmds_dist.executor import write_certificates
+
+    write_certificates(directory)
+    click.echo(f"{directory}: certificate.pem and key.pem, readable by you alone, valid for a year")
 
 
 @main.command()

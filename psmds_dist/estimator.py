@@ -12,11 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from psmds_dist.checkpoint import keeper
 from psmds_dist.config import SolverConfig
 from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
 from psmds_dist.inputs import labels_of, row_source
-from psmds_dist.run import CERTIFICATE_MISSING, LOST, Embedding, embed
+from psmds_dist.run import CERTIFICATE_MISSING, LOST, RESUMABLE, Embedding, embed
 from psmds_dist.types import Floats, InputError, StopReason
 
 
@@ -68,6 +69,11 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         Kernel threads in this process; None or -1 takes all. Dask workers use their own number of threads.
     scratch : path, default=None
         Directory, shared by all machines, for a temporary store when ``client`` is given and X is in memory.
+    checkpoint : path, default=None
+        Directory in which to keep, after epochs, where the run stands. It is removed when `fit` has ended well.
+    resume : bool, default=False
+        Go on from what is in ``checkpoint``, to the same bits as if nothing had happened; begin anew where nothing is.
+        Without it, `fit` refuses to begin while an unfinished run is there.
     on_epoch : callable, default=None
         Called with a `psmds_dist.events.EpochEvent` after each epoch; returning True ends the solve.
 
@@ -142,6 +148,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
         scratch: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
         on_epoch: OnEpoch | None = None,
     ) -> None:
         self.n_components = n_components
@@ -160,6 +168,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.scratch = scratch
+        self.checkpoint = checkpoint
+        self.resume = resume
         self.on_epoch = on_epoch
 
     def fit(self, X: Any, y: object = None, init: Floats | None = None) -> PatternSearchMDS:
@@ -190,6 +200,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         """
         config = self._config()
         names = labels_of(X)
+        checkpoint = keeper(self.checkpoint, self.resume)
         executor = executor_for(self.client, self.n_jobs)
         with row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source:
             result = embed(
@@ -201,7 +212,10 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
                 init=self.init if init is None else init,
                 n_init=self.n_init,
                 on_epoch=self.on_epoch,
+                checkpoint=checkpoint,
             )
+        if result.solution.stop_reason not in RESUMABLE:
+            checkpoint.remove()
         self._matrix = os.fspath(X) if isinstance(X, str | os.PathLike) else None
         return self._learn(result)
 

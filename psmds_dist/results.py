@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.quality import Stress
-from psmds_dist.run import Embedding
+from psmds_dist.run import RESUMABLE, Embedding
 from psmds_dist.solve import HISTORY
 from psmds_dist.types import Floats, InputError
 
@@ -118,6 +118,16 @@ def read_result(path: str | os.PathLike[str]) -> Result:
     )
     raw = arrays.get("raw_embedding", arrays["embedding"])
     return Result(arrays["embedding"], raw, stress, history, ids, attributes)
+
+
+def cut_short(path: str | os.PathLike[str]) -> bool:
+    """Whether a map is stored at ``path`` whose run was interrupted, or lost its cluster."""
+    from psmds_dist.store import read_result as read
+
+    try:
+        return read(path)[1].get("stop_reason") in RESUMABLE
+    except InputError:
+        return False
 
 
 def export(result: Result, path: str | os.PathLike[str]) -> None:

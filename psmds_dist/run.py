@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 
 from psmds_dist.block import Held
 from psmds_dist.check import check_source
+from psmds_dist.checkpoint import NOWHERE, Identity, Keeper, Kept
 from psmds_dist.config import SolverConfig
 from psmds_dist.epoch import Field
 from psmds_dist.events import OnEpoch
@@ -127,6 +129,12 @@ CERTIFICATE_MISSING = (
 )
 
 
+CUT_SHORT = (StopReason.INTERRUPTED, StopReason.CALLBACK, StopReason.LOST)
+"""Reasons to stop that end all starts."""
+
+RESUMABLE = (StopReason.INTERRUPTED, StopReason.LOST)
+"""Of these, those after which a run can go on from its checkpoint."""
+
 LOST = "the cluster was lost in the middle of the run, so that the map is the best one until then, its stress unknown"
 
 
@@ -165,8 +173,12 @@ def embed(
     n_init: int = 1,
     on_epoch: OnEpoch | None = None,
     on_plan: Callable[[Plan], object] | None = None,
+    checkpoint: Keeper = NOWHERE,
 ) -> Embedding:
     """Plan, check and solve; the rows are let go at the end whatever happens.
+
+    A run with a checkpoint that holds states of the same run goes on from there, to the same bits. Who called removes
+    the checkpoint once the outcome is safe.
 
     Raises
     ------
@@ -182,36 +194,63 @@ def embed(
         init = _usable_start(init, source.n, config.n_components)
     try:
         check = checked(source, executor, ids, plan.limit)
+        checkpoint.bind(_identity(config, check, init, n_init))
         warm_up(source, config.n_components, executor, config.tried_axes)
         began = time.perf_counter()
-        name, start, config = _begin(init, source, config, executor, plan.limit)
+        begin = partial(_begin, init, source, config, executor, plan.limit)
+        name, start, config = _begun(begin, config, checkpoint.strand("start"))
         task = partial(
             solve, source, executor=executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
         )
-        solution = _best_of(task, config, n_init if name == "random" else 1)
+        solution = _best_of(task, config, n_init if name == "random" else 1, checkpoint)
         seconds = time.perf_counter() - began
         return Embedding(solution, check, plan, config, ids, name, seconds, executor.peak_memory(), versions())
     finally:
         executor.close()
 
 
-def _best_of(task: Callable[..., Solution], config: SolverConfig, n_init: int) -> Solution:
+def _identity(config: SolverConfig, check: InputCheck, init: str | Floats, n_init: int) -> Identity:
+    """What must be the same for a run to go on where another stopped."""
+    given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
+    return {
+        "psmds-dist": version("psmds-dist"),
+        "input": {"points": check.n, "dtype": check.dtype, "content": check.digest},
+        "configuration": {**config.as_dict(), "init": given, "n_init": n_init},
+    }
+
+
+Begun = tuple[str, Floats | None, SolverConfig]
+"""Name and coordinates of a solve's start, and the configuration with the starting radius that suits it."""
+
+
+def _begun(begin: Callable[[], Begun], config: SolverConfig, kept: Kept) -> Begun:
+    """The start that was kept, or else a new one."""
+    if (saved := kept.last()) is not None:
+        return str(saved["name"]), saved["x"], replace(config, radius=float(saved["radius"]))
+    name, start, config = begin()
+    if start is not None and config.radius is not None:
+        arrays = {"name": np.array(name), "x": start, "radius": np.float64(config.radius)}
+        kept.save(0, lambda: arrays)
+    return name, start, config
+
+
+def _best_of(task: Callable[..., Solution], config: SolverConfig, n_init: int, checkpoint: Keeper) -> Solution:
     """Solve from several starts, with seeds in a row, and keep the best; an interrupt or callback ends them all."""
     best: Solution | None = None
     for k in range(n_init):
-        found = task(config=replace(config, seed=config.seed + k))
+        found = task(config=replace(config, seed=config.seed + k), kept=checkpoint.strand(f"solve-{k}"))
         if best is None or found.stress.mse < best.stress.mse:
             best = found
-        if found.stop_reason in (StopReason.INTERRUPTED, StopReason.CALLBACK):
-            break
+        if found.stop_reason in CUT_SHORT:
+            return replace(best, stop_reason=found.stop_reason)
     assert best is not None
     return best
 
 
 def _begin(
     init: str | Floats, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
-) -> tuple[str, Floats | None, SolverConfig]:
-    """Name and coordinates of a solve's start, with the starting radius that suits it."""
+) -> Begun:
+    """Find the start."""
     if not isinstance(init, str):
         return "given", init, config
     name, start = choose_start(init, source, config, executor, memory_limit)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from psmds_dist import schedule
 from psmds_dist.block import Held, Pick, gather, points_of
+from psmds_dist.checkpoint import NOWHERE, Arrays, Kept
 from psmds_dist.config import SolverConfig
 from psmds_dist.epoch import Epoch, Field, bad_moves_epoch, monotone_epoch
 from psmds_dist.events import EpochEvent, OnEpoch
@@ -81,6 +82,26 @@ class _Run:
         self.rows.append(row)
         return EpochEvent(*row, end_radius=end_radius)
 
+    def as_arrays(self) -> Arrays:
+        """All that a later process needs to go on from here."""
+        return {
+            "x": self.state.x,
+            "radius": np.float64(self.state.radius),
+            "error": np.float64(self.state.error),
+            "history": np.array(self.rows[: self.state.epoch], dtype=HISTORY),  # an interrupt may leave one too many
+            "best_error": np.float64(self.best[0]),
+            "best_x": self.best[1],
+            "outcome": np.array(self.outcome or ""),
+        }
+
+    def restore(self, kept: Arrays) -> None:
+        """Inverse of `as_arrays`."""
+        self.rows = kept["history"].tolist()
+        self.state = State(kept["x"], float(kept["radius"]), len(self.rows), float(kept["error"]))
+        self.best = (float(kept["best_error"]), kept["best_x"])
+        self.outcome = StopReason(outcome) if (outcome := str(kept["outcome"])) else None
+        self.began -= self.rows[-1][3]
+
 
 def solve(
     source: RowSource,
@@ -91,6 +112,7 @@ def solve(
     budget: int,
     start: Floats | None = None,
     on_epoch: OnEpoch | None = None,
+    kept: Kept = NOWHERE,
 ) -> Solution:
     """Embed a dissimilarity matrix by pattern search.
 
@@ -110,6 +132,8 @@ def solve(
         Where to begin; uniform random coordinates of the same scale by default.
     on_epoch : callable, optional
         Told of every epoch; returning True ends the solve.
+    kept : Strand, optional
+        Where its state is kept after epochs; a solve goes on from the last one there, to the same bits.
 
     Returns
     -------
@@ -122,26 +146,36 @@ def solve(
     x = schedule.starting_points(source.n, config, scale) if start is None else np.ascontiguousarray(start.T, float)
     run = _Run(State(x, radius=config.radius or scale), began)
     try:
-        if config.radius is None and config.max_epochs:
+        if (saved := kept.last()) is not None:
+            run.restore(saved)
+        elif config.radius is None and config.max_epochs:
             run.state = replace(run.state, radius=_starting_radius(task, x, config, scale))
-        _loop(run, task, config, scale, on_epoch)
+        _loop(run, task, config, scale, on_epoch, kept)
     except KeyboardInterrupt:
-        run.outcome = StopReason.INTERRUPTED
+        _cut_short(run, StopReason.INTERRUPTED, kept)
     except WorkerError:
         if not run.rows:
             raise
-        run.outcome = StopReason.LOST
+        _cut_short(run, StopReason.LOST, kept)
     return _finish(run, task, config)
 
 
-def _loop(run: _Run, task: Field, config: SolverConfig, scale: float, on_epoch: OnEpoch | None) -> None:
+def _cut_short(run: _Run, why: StopReason, kept: Kept) -> None:
+    """End a solve, but keep its state as that of one which goes on."""
+    if run.state.epoch:
+        kept.save(run.state.epoch, run.as_arrays, now=True)
+    run.outcome = run.outcome or why
+
+
+def _loop(run: _Run, task: Field, config: SolverConfig, scale: float, on_epoch: OnEpoch | None, kept: Kept) -> None:
     epoch: Epoch = bad_moves_epoch if config.bad_moves else monotone_epoch
-    run.outcome = StopReason.EPOCHS if config.max_epochs == 0 else None
+    run.outcome = StopReason.EPOCHS if config.max_epochs == 0 else run.outcome
     while run.outcome is None:
         plan = schedule.plan_epoch(run.state, config, task.held.layout, scale, task.held.source.dtype)
         report = epoch(task, run.state, plan)
         event = run.record(report, plan.radius, schedule.end_radius(config, scale, report.mse))
         run.state, run.outcome = schedule.advance(run.state, report, config, scale)
+        kept.save(run.state.epoch, run.as_arrays)
         answer = on_epoch(event) if on_epoch is not None else None
         if isinstance(answer, bool | np.bool_) and answer:
             run.outcome = run.outcome or StopReason.CALLBACK

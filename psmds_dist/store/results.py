@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
-from psmds_dist.store.files import built_beside, is_free
+from psmds_dist.files import built_beside, is_free
 from psmds_dist.store.reading import FORMAT, IDS, KEY
 from psmds_dist.store.writing import header_at, versions, write_ids
 from psmds_dist.types import InputError

@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 import zarr
 
+from psmds_dist.files import remove
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import rows_of
 from psmds_dist.store.facts import save_check, save_facts
-from psmds_dist.store.files import remove
 from psmds_dist.store.opening import open_panel, open_rows
 from psmds_dist.store.reading import KEY, PanelRows, ZarrRows, chunk_file, read_header
 from psmds_dist.types import InputCheck, InputError, Ints, Rows

@@ -13,10 +13,10 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
+from psmds_dist.files import built_beside, is_free, remove
 from psmds_dist.indices import check_landmarks
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import remove_partial
-from psmds_dist.store.files import built_beside, is_free, remove
 from psmds_dist.store.reading import ARRAY, FORMAT, IDS, KEY, LANDMARKS, PANEL, Header, directory, read_header
 from psmds_dist.store.targets import PanelTarget, Target
 from psmds_dist.types import InputError, Ints

@@ -1,4 +1,4 @@
-"""Directories that appear whole or not at all."""
+"""Directories and files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 @contextmanager
@@ -26,6 +27,21 @@ def built_beside(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file beside ``path`` that takes its place, synced, when the block ends well."""
+    fresh = _sibling(path, "new")
+    try:
+        with fresh.open("w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        _sync(path.parent)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 @contextmanager

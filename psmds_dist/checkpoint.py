@@ -1,0 +1,257 @@
+"""Where a run stands, kept in a directory, so that it can go on after a loss.
+
+A checkpoint is a few files, each a digest with an ``.npz`` archive behind it. A file is written beside its name, synced
+and renamed, carries the identity of the run, and stays until two newer ones of its strand are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from psmds_dist.files import replaced_file
+from psmds_dist.types import InputError
+
+Arrays = Mapping[str, Any]
+"""Arrays of any shape, scalars among them, by name."""
+
+Identity = Mapping[str, Any]
+Say = Callable[[str], object]
+
+EVERY = 1.0
+"""Seconds of work that a run may lose at most, where keeping it costs less than `SHARE` of that."""
+
+SHARE = 0.01
+"""Share of the time that may go into keeping."""
+
+GENERATIONS = 2
+"""States of a strand that are kept."""
+
+IDENTITY = "identity"
+DIGEST = hashlib.blake2b
+DIGEST_BYTES = DIGEST().digest_size
+
+
+class Strand:
+    """One line of states of a run, of which only the last counts; or, by `add`, pieces that all count."""
+
+    def __init__(self, checkpoint: Checkpoint, name: str) -> None:
+        self._checkpoint = checkpoint
+        self._name = name
+        self._saved = time.monotonic()
+        self.every = self._pause = checkpoint.every
+
+    def last(self) -> Arrays | None:
+        """Last state that is whole; a damaged one gives way to the one before, and that is told."""
+        return next(self._whole(), None)
+
+    def pieces(self) -> list[Arrays]:
+        """Every piece that is whole."""
+        return list(self._whole())
+
+    def save(self, number: int, state: Callable[[], Arrays], *, now: bool = False) -> None:
+        """Keep a state, when enough work has been done since the last one or when it must be ``now``."""
+        if (now or self.due) and self.add(number, state()):
+            for old in self._files()[:-GENERATIONS]:
+                old.unlink(missing_ok=True)
+
+    def add(self, number: int, arrays: Arrays) -> bool:
+        """Keep a piece; a full disk is told and does not end the run."""
+        began = time.monotonic()
+        try:
+            self._checkpoint.write(f"{self._name}.{number:09d}.npz", arrays)
+            kept = True
+        except OSError as error:
+            self._checkpoint.say(f"the checkpoint {self._checkpoint.folder} cannot be written ({error.strerror}).")
+            kept = False
+        self._saved = time.monotonic()
+        self._pause = self.every and max(self.every, (self._saved - began) / SHARE)
+        return kept
+
+    @property
+    def due(self) -> bool:
+        """Whether so much work is not yet kept that keeping it pays."""
+        return time.monotonic() - self._saved >= self._pause
+
+    def _whole(self) -> Iterator[Arrays]:
+        for path in reversed(self._files()):
+            try:
+                yield {name: values for name, values in _read(path).items() if name != IDENTITY}
+            except (OSError, ValueError) as error:
+                self._checkpoint.say(f"{path} is damaged ({_first_line(error)}) and left out.")
+
+    def _files(self) -> list[Path]:
+        return sorted(self._checkpoint.folder.glob(f"{self._name}.[0-9]*.npz"))
+
+
+class Checkpoint:
+    """A directory for the states of one run.
+
+    Parameters
+    ----------
+    folder : path
+        Made when the first state is kept.
+    resume : bool
+        Whether to go on from what is there.
+    say : callable
+        Told of a damaged or unwritable checkpoint.
+    every : float
+        Least seconds of work between two states; 0 keeps every state, whatever that costs.
+
+    Raises
+    ------
+    InputError
+        When another run's states are there and ``resume`` is False, or when there is something else.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, resume: bool = False, say: Say = print, every: float = EVERY
+    ) -> None:
+        self.folder = Path(os.path.abspath(folder))
+        self.say = say
+        self.every = every
+        self._identity: Identity = {}
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"checkpoint {self.folder} must be a directory, or a path where nothing is yet.")
+        if not resume and self.found:
+            raise InputError(
+                f"{self.folder} holds the checkpoint of a run that has not ended: go on with it by resume=True "
+                "(--resume), or remove it to begin anew."
+            )
+
+    @property
+    def found(self) -> bool:
+        """Whether there is something to go on from."""
+        return any(self.folder.glob("*.npz"))
+
+    def bind(self, identity: Identity) -> None:
+        """Take up the run that ``identity`` describes.
+
+        Raises
+        ------
+        InputError
+            When the states in the directory belong to another run; it names the differences.
+        """
+        self._identity = identity = json.loads(json.dumps(identity, default=int))  # NumPy's integers
+        for path in sorted(self.folder.glob("*.npz")):
+            try:
+                before = json.loads(str(_read(path)[IDENTITY]))
+            except (OSError, ValueError):
+                continue  # told when its state is wanted
+            if changes := list(differences(before, identity)):
+                raise InputError(
+                    f"{self.folder} is the checkpoint of another run ({'; '.join(changes)}): resume with the same "
+                    "input and parameters, or remove it to begin anew."
+                )
+
+    def strand(self, name: str) -> Strand:
+        """States of one part of the run."""
+        return Strand(self, name)
+
+    def write(self, name: str, arrays: Arrays) -> None:
+        """Write a file that is found whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        contents: dict[str, Any] = {IDENTITY: np.array(json.dumps(self._identity)), **arrays}
+        with replaced_file(self.folder / name) as file:
+            file.write(bytes(DIGEST_BYTES))
+            np.savez(file, **contents)
+            digest = _digest(file)
+            file.seek(0)
+            file.write(digest)
+
+    def remove(self) -> None:
+        """Remove the directory: the run has ended well."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Nowhere:
+    """What a run uses that keeps nothing; it is its own strand."""
+
+    due = False
+    every = math.inf
+
+    def bind(self, identity: Identity) -> None:
+        """Forget the identity."""
+
+    def strand(self, name: str) -> Nowhere:
+        """Itself."""
+        return self
+
+    def last(self) -> Arrays | None:
+        """No state."""
+        return None
+
+    def pieces(self) -> list[Arrays]:
+        """No pieces."""
+        return []
+
+    def save(self, number: int, state: Callable[[], Arrays], *, now: bool = False) -> None:
+        """Forget the state."""
+
+    def add(self, number: int, arrays: Arrays) -> bool:
+        """Forget the piece."""
+        return False
+
+    def remove(self) -> None:
+        """Nothing is there."""
+
+
+NOWHERE = Nowhere()
+Keeper = Checkpoint | Nowhere
+Kept = Strand | Nowhere
+
+
+def keeper(folder: str | os.PathLike[str] | None, resume: bool) -> Keeper:
+    """What keeps the states of an estimator's run, if anything does; its troubles become warnings.
+
+    Raises
+    ------
+    InputError
+        When there is nothing to resume from, or a run that was not asked for.
+    """
+    if not isinstance(resume, bool | np.bool_):
+        raise InputError(f"resume must be True or False, not {resume!r}.")
+    if folder is None:
+        if resume:
+            raise InputError("resume=True needs the directory of a checkpoint: give checkpoint, too.")
+        return NOWHERE
+    return Checkpoint(folder, resume=bool(resume), say=partial(warnings.warn, stacklevel=2))
+
+
+def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    """Say where two nested mappings differ, one phrase each."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in {**before, **now}:
+            yield from differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+    elif before != now:
+        yield f"{name} was {before!r}, is {now!r}"
+
+
+def _digest(file: IO[bytes]) -> bytes:
+    """Digest of what follows the place for it."""
+    file.seek(DIGEST_BYTES)
+    return hashlib.file_digest(file, DIGEST).digest()  # type: ignore[arg-type]
+
+
+def _read(path: Path) -> Arrays:
+    with path.open("rb") as file:
+        if file.read(DIGEST_BYTES) != _digest(file):
+            raise ValueError("its digest is not that of its contents")
+        file.seek(DIGEST_BYTES)
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
