@@ -17,6 +17,7 @@ from landmarks.evidence import HeldOut
 from landmarks.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel import PointsPanel, StorePanel, points_panel, store_panel
 from landmarks.tables import Panel, Table, picked
+from psmds_dist.arrays import as_array
 from psmds_dist.check import testing_checksums
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.ingest import open_npy
@@ -368,8 +369,12 @@ def open_data(
 
 def is_panel(X: Any) -> bool:
     """Whether dissimilarities are those to landmarks only: a table that is not square."""
-    shape = _shape_of(X) if isinstance(X, str | os.PathLike) else np.shape(X)
+    shape = _shape_of(X) if isinstance(X, str | os.PathLike) else _shape_in_memory(X)
     return shape is not None and len(shape) == 2 and shape[0] != shape[1]
+
+
+def _shape_in_memory(X: Any) -> tuple[int, ...]:
+    return tuple(X.shape) if hasattr(X, "shape") else as_array(X, "X").shape
 
 
 def _shape_of(path: str | os.PathLike[str]) -> tuple[int, ...] | None:

@@ -171,8 +171,8 @@ def _refuse_faults(scan: Scan, ids: Ids) -> None:
     infinite = total_fault([block.infinite for block in scan.blocks])
     if infinite is not None:
         raise InputError(
-            f"the matrix has {entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; replace them "
-            "by finite dissimilarities or leave out their points."
+            f"the matrix has {entries(infinite.count, 'infinite')} as {scan.dtype.name}, {_where(infinite, ids)}; "
+            "replace them by finite dissimilarities or leave out their points."
         )
     if not math.isfinite(scan.rms):
         raise InputError("the squares of the dissimilarities overflow; divide the matrix by a constant first.")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.arrays import as_array, fill
 from psmds_dist.executor import AnyExecutor, write_dask_array
 from psmds_dist.ingest import ArrayRows, Symmetrized
 from psmds_dist.partition import Layout
@@ -121,10 +122,7 @@ def _in_memory(matrix: Any) -> NDArray[Any]:
             "X is a sparse matrix, whose missing entries would be read as distances of zero: pass all "
             "dissimilarities as an array."
         )
-    try:
-        return np.asarray(matrix)
-    except ValueError as error:
-        raise InputError(f"X cannot be made an array ({error}): pass a square matrix of numbers.") from None
+    return as_array(matrix, "X")
 
 
 def _is_from(package: str, value: object) -> bool:
@@ -153,8 +151,15 @@ def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: A
     if symmetrize:
         array = (array + array.T) / 2
     target = create(path, n, dtype)
-    write_dask_array(array.astype(dtype), target.write, Layout(n).rows, executor)
+    rows = array.map_blocks(_converted, dtype, dtype=dtype)
+    write_dask_array(rows, target.write, Layout(n).rows, executor)
     return target
+
+
+def _converted(values: NDArray[Any], dtype: str) -> Rows:
+    rows: Rows = np.empty(values.shape, dtype)
+    fill(rows, values)
+    return rows
 
 
 def _copied(source: RowSource, path: Path) -> RowSource:

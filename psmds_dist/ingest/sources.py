@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.arrays import fill
 from psmds_dist.types import InputError, Rows, RowSource
 
 GATHER_BYTES = 4_000_000
@@ -59,7 +60,7 @@ def matrix_size(values: Numbers, where: str) -> int:
 def fill_rows(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> None:
     """Copy rows ``lo`` to ``hi`` of a square or condensed matrix."""
     if values.ndim == 2:
-        out[: hi - lo] = values[lo:hi]
+        fill(out[: hi - lo], values[lo:hi])
     else:
         _fill_condensed(values, n, lo, hi, out)
 
@@ -69,14 +70,14 @@ def _fill_condensed(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> Non
     for i in range(lo, hi):
         start = _condensed_start(n, i)
         out[i - lo, i] = 0
-        out[i - lo, i + 1 :] = values[start + i + 1 : start + n]
+        fill(out[i - lo, i + 1 :], values[start + i + 1 : start + n])
     within = out[: hi - lo, lo:hi]
     within[np.tril_indices(hi - lo, -1)] = within.T[np.tril_indices(hi - lo, -1)]
     step = max(1, GATHER_BYTES // (8 * (hi - lo)))
     for first in range(0, lo, step):
         above = np.arange(first, min(first + step, lo))
         places = _condensed_start(n, above)[:, None] + np.arange(lo, hi)
-        out[: hi - lo, above[0] : above[-1] + 1] = values[places].T
+        fill(out[: hi - lo, above[0] : above[-1] + 1], values[places].T)
 
 
 def _condensed_start(n: int, i: Any) -> Any:

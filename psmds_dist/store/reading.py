@@ -15,6 +15,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import LocalStore
 
+from psmds_dist.arrays import fill
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import ChunkFile, native_little, rows_of
 from psmds_dist.types import InputError, Ints, Rows
@@ -138,7 +139,7 @@ class ZarrRows:
         step = max(self.band, int(self.array.chunks[0]), self.layout.rows)
         for first in range(0, self.n, step):
             part = slice(first, min(first + step, self.n))
-            target[:, part] = self._read_zarr(part, slice(lo, hi)).T
+            fill(target[:, part], self._read_zarr(part, slice(lo, hi)).T)
 
     def read_picked(self, rows: Ints, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: rows.size]``, of width ``hi - lo``, with entries ``lo`` to ``hi`` of some rows.
@@ -154,7 +155,7 @@ class ZarrRows:
                 file.read(row % height, line, verify=False, skip=lo * self.dtype.itemsize)
         elif rows.size:
             where = f"rows {rows.min()} to {rows.max()}"
-            target[:] = self._told(lambda: self.array.oindex[rows, slice(lo, hi)], where)
+            fill(target, self._told(lambda: self.array.oindex[rows, slice(lo, hi)], where))
 
     def _read_picked_whole(self, rows: Ints, columns: slice, out: Rows) -> None:
         """Read the chunks of some rows whole, which is what tests their checksums."""
@@ -192,7 +193,7 @@ class ZarrRows:
         step = max(1, STRIP_BYTES // (height * width * self.array.dtype.itemsize)) * int(width)
         for first in range(0, int(self.array.shape[1]), step):
             columns = slice(first, min(first + step, int(self.array.shape[1])))
-            out[:, columns] = self._read_zarr(slice(lo, hi), columns)
+            fill(out[:, columns], self._read_zarr(slice(lo, hi), columns))
 
     def _read_zarr(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
         return self._told(lambda: self.array[rows, columns], f"rows {rows.start} to {rows.stop - 1}")

@@ -1,0 +1,5 @@
+"""All entries by name."""
+
+from tests.fuzz import library
+
+ENTRIES = {**library.ENTRIES}
