@@ -18,11 +18,10 @@ from landmarks.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel import PointsPanel, StorePanel, points_panel, store_panel
 from landmarks.tables import Panel, Table, picked
 from psmds_dist.arrays import as_array
-from psmds_dist.check import testing_checksums
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.ingest import open_npy
 from psmds_dist.ingest.sources import load_npy
 from psmds_dist.inputs import row_source, row_type
+from psmds_dist.rows import testing_checksums
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
 
 USUAL = 1000
@@ -77,32 +76,23 @@ class MatrixData:
 
     def columns_of(self, landmarks: Ints) -> StorePanel:
         """The panel as a source, which goes through the rows of the landmarks at each read."""
-        return store_panel(self.matrix, landmarks)
+        return store_panel(testing_checksums(self.matrix), landmarks)
 
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
         """Rows of the landmarks, turned into columns, once."""
-        with matrix_panel(
-            store_panel(_trusted(self.matrix), landmarks), executor, memory_limit=limit, scratch=self.scratch
-        ) as panel:
+        source = self.columns_of(landmarks)
+        with matrix_panel(source, executor, memory_limit=limit, scratch=self.scratch) as panel:
             check_panel(panel, executor, ids=self.ids)
             yield panel
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points."""
-        return picked(self.matrix, rows)[:, columns].astype(np.float64)
+        return picked(testing_checksums(self.matrix), rows)[:, columns].astype(np.float64)
 
     def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut:
         """Read the rows."""
         return HeldOut(rows, columns, self.between(rows, columns))
-
-
-def _trusted(matrix: RowSource) -> RowSource:
-    """A matrix as it is where its check still holds; otherwise one that tests checksums as it is read."""
-    from psmds_dist.store import ZarrRows, load_check
-
-    checked = isinstance(matrix, ZarrRows) and load_check(matrix) is not None
-    return matrix if checked else testing_checksums(matrix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +190,7 @@ class PanelData:
                 "landmarks, landmarks must list the row of each column's landmark, in order."
             )
         check_panel(panel, executor, ids=getattr(panel, "ids", None))
-        return cls(panel)
+        return cls(testing_checksums(panel))
 
     @property
     def n(self) -> int:
@@ -359,9 +349,6 @@ def open_data(
     elif is_panel(X):
         with panel_input(X, executor, landmarks=landmarks, dtype=dtype, scratch=scratch) as panel:
             yield PanelData.of(panel, executor)
-    elif isinstance(X, str | os.PathLike) and Path(X).suffix.lower() == ".npy":
-        executor.require(os.path.abspath(X))
-        yield MatrixData(open_npy(X, dtype), scratch)
     else:
         with row_source(X, executor, dtype=dtype, scratch=scratch) as source:
             yield MatrixData(source, scratch)

@@ -183,8 +183,8 @@ def refuse_faults(blocks: Sequence[PanelBlock], ids: Ids) -> None:
     highest = max(scan.highest for scan in blocks)
     if highest > LARGEST:
         raise InputError(
-            f"the panel's largest dissimilarity is {highest:g}, and its square overflows; divide the panel by a constant "
-            "first."
+            f"the panel's largest dissimilarity is {highest:g}, and its square overflows; divide the panel by a "
+            "constant first."
         )
 
 

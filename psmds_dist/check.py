@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import numpy as np
 
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import Layout
+from psmds_dist.rows import testing_checksums
 from psmds_dist.scan import (
     Fault,
     GatherColumns,
@@ -99,12 +99,6 @@ def check_source(
         if on_progress is not None:
             on_progress(scan.done, layout.count)
     return conclude(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol)
-
-
-def testing_checksums(source: RowSource) -> RowSource:
-    """Return the source in the form that tests checksums, where it has any; other passes go without."""
-    change = getattr(source, "with_checksums", None)
-    return source if change is None else cast("RowSource", change())
 
 
 def require_size(n: int) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.arrays import as_array, fill
 from psmds_dist.executor import AnyExecutor, write_dask_array
-from psmds_dist.ingest import ArrayRows, Symmetrized
+from psmds_dist.ingest import ArrayRows, Symmetrized, open_matrix
 from psmds_dist.partition import Layout
 from psmds_dist.types import InputError, Rows, RowSource
 
@@ -62,8 +62,8 @@ def row_source(
 ) -> Iterator[RowSource]:
     """Rows of whatever ``matrix`` is, readable by everyone who works for ``executor``.
 
-    Zarr stores are used in place. Matrices in memory are used as they are in this process, and written to a
-    temporary store where other processes must read them; Dask arrays go to a temporary store too.
+    Zarr stores and ``.npy`` files are used in place. Matrices in memory are used as they are in this process, and
+    written to a temporary store where other processes must read them; Dask arrays go to a temporary store too.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def row_type(dtype: Any) -> str:
         For any other.
     """
     with suppress(TypeError):
-        name = str(np.dtype(dtype))
+        name = "" if dtype is None else str(np.dtype(dtype))
         if name in ("float32", "float64"):
             return name
     raise InputError(f"dtype must be 'float32' or 'float64', not {dtype!r}.")
@@ -130,11 +130,8 @@ def _is_from(package: str, value: object) -> bool:
 
 
 def _stored(matrix: Any, executor: AnyExecutor, dtype: str, symmetrize: bool) -> RowSource:
-    from psmds_dist.store import open_rows
-
-    rows = open_rows(matrix, dtype=dtype)
-    if rows.path is not None:
-        executor.require(str(rows.path))
+    rows = open_matrix(matrix, dtype)
+    executor.require(rows.path)
     if symmetrize:
         raise InputError(
             "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' "

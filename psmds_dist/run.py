@@ -24,7 +24,7 @@ from psmds_dist.partition import Layout, RowMemory, format_bytes, parse_bytes, r
 from psmds_dist.quality import Stress
 from psmds_dist.rows import memory_for
 from psmds_dist.solve import Solution, solve
-from psmds_dist.starts import choose_start
+from psmds_dist.starts import choose_start, require_start
 from psmds_dist.types import BudgetError, Floats, InputCheck, InputError, RowSource, StopReason
 
 LARGEST = 1e150
@@ -179,10 +179,12 @@ def embed(
     """
     n_init = whole("n_init", n_init, 1)
     plan = plan_run(source, config, executor, memory_limit)
+    if isinstance(init, str):
+        require_start(init)
+    else:
+        init = _usable_start(init, source.n, config.n_components)
     if on_plan is not None:
         on_plan(plan)
-    if not isinstance(init, str):
-        init = _usable_start(init, source.n, config.n_components)
     try:
         check = checked(source, executor, ids, plan.limit)
         _require_near(init, config, check.rms)
@@ -203,8 +205,8 @@ def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> Non
     """Refuse a radius, or coordinates, so far beyond the data that digits would be lost on the way back."""
     if config.radius is not None and config.radius > FAR * scale:
         raise InputError(
-            f"radius is {config.radius:g}, more than {FAR:g} times the root mean square dissimilarity ({scale:g}): give "
-            "it in units of the dissimilarities, or leave it out."
+            f"radius is {config.radius:g}, more than {FAR:g} times the root mean square dissimilarity ({scale:g}): "
+            "give it in units of the dissimilarities, or leave it out."
         )
     reach = 0.0 if isinstance(init, str) else float(np.abs(init).max())
     if reach > FAR * scale:

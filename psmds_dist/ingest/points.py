@@ -193,6 +193,16 @@ def open_points(
     return source
 
 
+def seem_dissimilarities(path: str | os.PathLike[str], sample: int = 500) -> bool:
+    """Whether points look like a matrix of dissimilarities: square, zero on the diagonal, symmetric in a sample."""
+    values = load_npy(os.path.abspath(path))
+    if values.ndim != 2 or values.shape[0] != values.shape[1] or values.diagonal().any():
+        return False
+    some = np.unique(np.linspace(0, len(values) - 1, sample).astype(np.int64))
+    part = np.asarray(values[np.ix_(some, some)])
+    return bool(part.any() and (part >= 0).all() and (part == part.T).all())
+
+
 def _require_points(values: NDArray[Any], where: str) -> None:
     if values.dtype.kind != "b":
         require_numeric(values, where)

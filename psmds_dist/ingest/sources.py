@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.arrays import fill
 from psmds_dist.types import InputError, Rows, RowSource
+
+if TYPE_CHECKING:
+    from psmds_dist.store import ZarrRows
 
 GATHER_BYTES = 4_000_000
 """Scratch for gathering entries that do not lie side by side."""
@@ -138,6 +141,22 @@ def open_npy(path: str | os.PathLike[str], dtype: str = "float32") -> NpyMatrix:
     rows_lie_together = values.ndim == 2 and values.flags.c_contiguous
     token = f"npy {file_identity(place)} {dtype}"
     return NpyMatrix(place, n, np.dtype(dtype), token, 1 if rows_lie_together else n)
+
+
+def open_matrix(path: Any, dtype: str | None = None) -> NpyMatrix | ZarrRows:
+    """Open a matrix where it lies: a ``.npy`` file, or a store of ours or another Zarr array.
+
+    Parameters
+    ----------
+    path : path, URL or zarr.Array
+        A file that is no ``.zip`` is taken for a ``.npy`` file.
+    dtype : {"float32", "float64"}, optional
+        Type of the rows to deliver; by default float32, except that our stores deliver what they hold.
+    """
+    from psmds_dist.store import open_rows  # late: needs Zarr
+
+    is_file = isinstance(path, str | os.PathLike) and os.path.isfile(path) and not str(path).endswith(".zip")
+    return open_npy(path, dtype or "float32") if is_file else open_rows(path, dtype)
 
 
 class ArrayRows:

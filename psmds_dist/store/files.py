@@ -1,4 +1,4 @@
-"""Directories that appear whole or not at all."""
+"""Files and directories that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from psmds_dist.types import StorageError
 
 
 @contextmanager
@@ -26,6 +28,27 @@ def built_beside(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextmanager
+def file_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of a new file that takes the place of ``path``, synced, when the block ends well.
+
+    What is no plain file, such as ``/dev/stdout``, is written to as it is.
+    """
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():
+        yield place
+        return
+    fresh = place.with_name(f".{uuid.uuid4().hex[:12]}-{place.name}")  # keeps its ending, which tells the format
+    try:
+        yield fresh
+        _sync(fresh)
+        os.replace(fresh, place)
+    except OSError as error:
+        raise StorageError(f"{os.fspath(path)} cannot be written: {error.strerror or error}.") from None
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 @contextmanager

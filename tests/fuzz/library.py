@@ -150,7 +150,9 @@ def scaled(choose: Chooser, folder: Path) -> str:
 
     def call() -> None:
         one = PatternSearchMDS(dims, random_state=0, dtype=dtype, bad_moves=not monotone, n_init=2).fit(t)
-        other = PatternSearchMDS(dims, random_state=0, dtype=dtype, bad_moves=not monotone, n_init=2).fit(t.astype(float) * factor)
+        other = PatternSearchMDS(dims, random_state=0, dtype=dtype, bad_moves=not monotone, n_init=2).fit(
+            t.astype(float) * factor
+        )
         require_right_map(t.astype(float) * factor, dtype, other.embedding_, figures(other), bound=1.0)
         if power is not None:
             assert np.array_equal(one.embedding_ * factor, other.embedding_), "not the same bits"
@@ -158,7 +160,9 @@ def scaled(choose: Chooser, folder: Path) -> str:
             assert one.n_epochs_ == other.n_epochs_
         else:
             gap = abs(one.normalized_stress_ - other.normalized_stress_)
-            assert gap <= 0.1 * one.normalized_stress_ + 1e-3, f"{one.normalized_stress_} and {other.normalized_stress_}"
+            assert gap <= 0.1 * one.normalized_stress_ + 1e-3, (
+                f"{one.normalized_stress_} and {other.normalized_stress_}"
+            )
 
     return judged(call, Verdict.RIGHT, story)
 
@@ -235,7 +239,19 @@ def landmark_points(choose: Chooser, folder: Path) -> str:
     """``LandmarkMDS(metric=...).fit`` on points, ``transform``, ``save`` and ``load``."""
     n = choose.pick([30, 60, 12, 5, 3, 2, 1, 0])
     x = matrices.points(choose, n) * 10.0 ** seldom(choose, 0, [6, -6, 30, -30, 150, -150, 300])
-    metric = choose.pick(["euclidean", "cityblock", "cosine", "sqeuclidean", "seuclidean", "mahalanobis", "jaccard", "hamming", "nonsense"])
+    metric = choose.pick(
+        [
+            "euclidean",
+            "cityblock",
+            "cosine",
+            "sqeuclidean",
+            "seuclidean",
+            "mahalanobis",
+            "jaccard",
+            "hamming",
+            "nonsense",
+        ]
+    )
     spoil = seldom(choose, "none", ["nan", "inf", "text", "flat", "complex", "no columns", "masked"], 5)
     x = {
         "nan": lambda: np.where(x == x.flat[0] if x.size else x, np.nan, x), "inf": lambda: x + np.inf, "text": lambda: x.astype(str),
@@ -257,12 +273,20 @@ def landmark_points(choose: Chooser, folder: Path) -> str:
         assert np.array_equal(placed, loaded.transform(x[:5]))
         assert np.array_equal(placed[2:3], mds.transform(x[2:3]))
 
-    return judged(call, verdict, f"points n={n}, {metric}, {spoil}, size {np.abs(x).max() if x.dtype.kind == 'f' and x.size else 0:.3g}")
+    return judged(
+        call,
+        verdict,
+        f"points n={n}, {metric}, {spoil}, size {np.abs(x).max() if x.dtype.kind == 'f' and x.size else 0:.3g}",
+    )
 
 
 def _several(x: np.ndarray) -> bool:
     """Whether points are of a usual size and spread out over the plane, so that any landmarks must do."""
-    return bool(1e-10 < np.abs(x).max(initial=0) < 1e10 and np.linalg.matrix_rank(x) >= 2 and len(np.unique(x, axis=0)) == len(x))
+    return bool(
+        1e-10 < np.abs(x).max(initial=0) < 1e10
+        and np.linalg.matrix_rank(x) >= 2
+        and len(np.unique(x, axis=0)) == len(x)
+    )
 
 
 _MODEL: dict[str, LandmarkMDS] = {}
@@ -319,7 +343,11 @@ def ingest(choose: Chooser, folder: Path) -> str:
     if a.dtype.kind in "O" or a.dtype.names:
         return "refused" if _saved(a, folder) is None else "right"
     place = _saved(a, folder)
-    dtype, symmetrize, zero = choose.pick(["float32", "float64"]), choose.pick([False, True]), choose.pick([False, True])
+    dtype, symmetrize, zero = (
+        choose.pick(["float32", "float64"]),
+        choose.pick([False, True]),
+        choose.pick([False, True]),
+    )
     names, ids_good = ids_of(choose, len(a) if a.ndim else 0)
     verdict = on_matrix(a, dtype, 0)
     if (symmetrize or zero) and verdict is not Verdict.RIGHT:
@@ -330,7 +358,9 @@ def ingest(choose: Chooser, folder: Path) -> str:
     def call() -> None:
         with np.errstate(over="ignore"):
             source = open_npy(place, dtype)
-        check = build(source, folder / "store", InProcessExecutor(), ids=names, symmetrize=symmetrize, zero_diagonal=zero)
+        check = build(
+            source, folder / "store", InProcessExecutor(), ids=names, symmetrize=symmetrize, zero_diagonal=zero
+        )
         rows = open_rows(folder / "store")
         found = np.empty((rows.n, rows.n), rows.dtype)
         rows.read(0, rows.n, found)
@@ -340,7 +370,11 @@ def ingest(choose: Chooser, folder: Path) -> str:
         assert rows.ids == (None if names is None else [str(name) for name in names])
         assert np.isfinite(check.rms)
 
-    return judged(call, verdict, f"{given.story}, to {dtype}, symmetrize {symmetrize}, zero diagonal {zero}, ids {names and names[:3]}")
+    return judged(
+        call,
+        verdict,
+        f"{given.story}, to {dtype}, symmetrize {symmetrize}, zero diagonal {zero}, ids {names and names[:3]}",
+    )
 
 
 def _saved(a: np.ndarray, folder: Path) -> Path | None:
@@ -367,8 +401,26 @@ def points(choose: Chooser, folder: Path) -> str:
     """``open_points`` and ``build``: distances by any metric."""
     n = choose.pick([20, 8, 3, 2, 1, 0])
     x = matrices.points(choose, n) * 10.0 ** seldom(choose, 0, [6, -6, 30, -30, 150, -150, 300])
-    x = matrices.laid_out(matrices.cast(x, seldom(choose, "float64", [*matrices.REAL, "bool", "complex64", "str"])), choose.pick(matrices.LAYOUTS[:6]), folder)
-    metric = choose.pick(["euclidean", "cityblock", "cosine", "correlation", "minkowski", "chebyshev", "seuclidean", "mahalanobis", "nonsense", "", "jaccard"])
+    x = matrices.laid_out(
+        matrices.cast(x, seldom(choose, "float64", [*matrices.REAL, "bool", "complex64", "str"])),
+        choose.pick(matrices.LAYOUTS[:6]),
+        folder,
+    )
+    metric = choose.pick(
+        [
+            "euclidean",
+            "cityblock",
+            "cosine",
+            "correlation",
+            "minkowski",
+            "chebyshev",
+            "seuclidean",
+            "mahalanobis",
+            "nonsense",
+            "",
+            "jaccard",
+        ]
+    )
     spoil = seldom(choose, "none", ["nan", "flat", "no columns"], 6)
     if spoil == "nan" and x.size and x.dtype.kind == "f":
         x = x.copy()
@@ -424,7 +476,18 @@ def results(choose: Chooser, folder: Path) -> str:
     """A result, written and read back; nothing that is there is lost."""
     t = small_matrix(12, choose.number(0, 9))
     mds = PatternSearchMDS(choose.pick([2, 1, 3]), random_state=0, max_epochs=choose.pick([5, 0, 500])).fit(t)
-    there = choose.pick(["nothing", "an empty directory", "a result", "a file", "a store", "a directory", "no directory above", "under a file"])
+    there = choose.pick(
+        [
+            "nothing",
+            "an empty directory",
+            "a result",
+            "a file",
+            "a store",
+            "a directory",
+            "no directory above",
+            "under a file",
+        ]
+    )
     overwrite = choose.pick([False, True])
     target = folder / "map"
     if there == "an empty directory":

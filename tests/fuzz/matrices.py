@@ -14,7 +14,18 @@ from tests.fuzz.choosing import Chooser, seldom
 from tests.fuzz.oracle import Verdict, on_matrix, worse
 
 SIZES = [3, 4, 5, 8, 13, 24, 40, 70, 0, 1, 2]
-GEOMETRIES = ["plane", "space", "line", "duplicates", "noise", "two values", "one apart", "zero", "blocks", "far and near"]
+GEOMETRIES = [
+    "plane",
+    "space",
+    "line",
+    "duplicates",
+    "noise",
+    "two values",
+    "one apart",
+    "zero",
+    "blocks",
+    "far and near",
+]
 EXPONENTS = [6, -6, 12, -12, 18, 30, -30, 37, -37, -44, 100, -100, 150, -150, -160, 300, -300, 308, -320]
 REAL = ["float32", "float16", "longdouble", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint64"]
 OTHER = ["bool", "complex64", "complex128", "object", "str", "bytes", "datetime64[s]", "timedelta64[s]", "record"]
@@ -80,7 +91,11 @@ def matrix(choose: Chooser, folder: Path, containers: list[str] = CONTAINERS) ->
     exponent = seldom(choose, 0, EXPONENTS, 4)
     dtype = seldom(choose, seldom(choose, "float64", REAL), OTHER, 6)
     with np.errstate(all="ignore"):
-        t = t * 10.0**exponent if abs(exponent) < 300 else t * 10.0 ** (exponent // 2) * 10.0 ** (exponent - exponent // 2)
+        t = (
+            t * 10.0**exponent
+            if abs(exponent) < 300
+            else t * 10.0 ** (exponent // 2) * 10.0 ** (exponent - exponent // 2)
+        )
         array = cast(t, dtype)
         spoil = seldom(choose, "none", SPOILS, 5)
         array = spoiled(array, spoil, choose)
@@ -183,7 +198,9 @@ def contained(a: np.ndarray, how: str, folder: Path, story: str) -> Given:
         "frame": _frame, "frame in another order": _shuffled_frame, "matrix": _matrix, "npy": _npy,
         "zarr": _zarr, "dask": _dask, "store": _store,
     }.get(how)  # fmt: skip
-    if make is None or (how in ("condensed", "sparse", "frame in another order", "zarr", "dask", "store") and not plain):
+    if make is None or (
+        how in ("condensed", "sparse", "frame in another order", "zarr", "dask", "store") and not plain
+    ):
         return Given(a, a, story)
     if how in ("zarr", "store") and (a.dtype.byteorder == ">" or 0 in a.shape):
         return Given(a, a, story)
