@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -188,6 +189,8 @@ def embed(
     try:
         check = checked(source, executor, ids, plan.limit)
         _require_near(init, config, check.rms)
+        if not isinstance(init, str):
+            init = _brought_near(init, check.rms)
         warm_up(source, config.n_components, executor, config.tried_axes)
         began = time.perf_counter()
         name, start, config = _begin(init, source, config, executor, plan.limit)
@@ -216,6 +219,12 @@ def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> Non
         )
 
 
+def _brought_near(x: Floats, scale: float) -> Floats:
+    """Move coordinates to the origin, where float32 tells them best, by whole steps that cost them no digit."""
+    step = 2.0 ** math.ceil(math.log2(scale))
+    return x - step * np.round(x.mean(axis=0) / step)
+
+
 def _best_of(task: Callable[..., Solution], config: SolverConfig, n_init: int) -> Solution:
     """Solve from several starts, with seeds in a row, and keep the best; an interrupt or callback ends them all."""
     best: Solution | None = None
@@ -234,7 +243,7 @@ def _begin(
 ) -> tuple[str, Floats | None, SolverConfig]:
     """Name and coordinates of a solve's start, with the starting radius that suits it."""
     if not isinstance(init, str):
-        return "given", init - init.mean(axis=0), config
+        return "given", init, config
     name, start = choose_start(init, source, config, executor, memory_limit)
     if start is None:
         return name, None, config

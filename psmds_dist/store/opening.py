@@ -7,13 +7,14 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import zarr
-from zarr.errors import NodeNotFoundError
+from zarr.errors import NodeNotFoundError, ZarrUserWarning
 from zarr.storage import LocalStore
 
 from psmds_dist.indices import check_landmarks
@@ -211,7 +212,8 @@ def _require_usable(group: zarr.Group, kind: _Kind) -> zarr.Group:
 
 
 def _arrays(group: zarr.Group) -> list[zarr.Array[Any]]:
-    with damage_told(location(group)):
+    with damage_told(location(group)), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZarrUserWarning)  # other things may lie in the directory
         return [array for _, array in group.arrays()]
 
 

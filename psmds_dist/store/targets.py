@@ -16,7 +16,7 @@ from psmds_dist.store.facts import save_check, save_facts
 from psmds_dist.store.files import remove
 from psmds_dist.store.nodes import KEY, read_header
 from psmds_dist.store.opening import open_panel, open_rows
-from psmds_dist.store.reading import PanelRows, ZarrRows, chunk_file
+from psmds_dist.store.reading import IDS, LANDMARKS, PanelRows, ZarrRows, chunk_file
 from psmds_dist.store.sealing import sealed
 from psmds_dist.types import InputCheck, InputError, Ints, Rows
 
@@ -93,7 +93,8 @@ class _Unfinished:
     def _complete(self, **more: Any) -> None:
         group = zarr.open_group(self.path, mode="r+")
         header = {**read_header(group), "status": "complete", **more}
-        group.attrs[KEY] = sealed(group, header, arrays=[name for name, _ in group.arrays()])
+        others = [name for name in (IDS, LANDMARKS) if header.get(name) is not None]
+        group.attrs[KEY] = sealed(group, header, arrays=[header["kind"], *others])
 
 
 class Target(_Unfinished):
