@@ -37,7 +37,7 @@ from landmarks.tables import Panel, picked
 from landmarks.warm import warm_up_landmarks
 from psmds_dist.block import Held
 from psmds_dist.checkpoint import NOWHERE, Identity, Keeper
-from psmds_dist.config import SolverConfig
+from psmds_dist.config import SolverConfig, whole
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
 from psmds_dist.kernels.jit import parallel_region
@@ -143,10 +143,9 @@ class LandmarkConfig:
             raise InputError(f"refine must be one of {', '.join(map(repr, REFINEMENTS))}, not {self.refine!r}.")
         if self.closed_form not in ("least_squares", "classical"):
             raise InputError(f"closed_form must be 'least_squares' or 'classical', not {self.closed_form!r}.")
-        for name in ("n_init", "n_landmarks"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1):
-                raise InputError(f"{name} must be a whole number of at least 1, not {value!r}.")
+        whole("n_init", self.n_init, 1)
+        if self.n_landmarks is not None:
+            whole("n_landmarks", self.n_landmarks, 1)
 
     @property
     def share(self) -> float:

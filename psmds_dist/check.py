@@ -10,14 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import numpy as np
 
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PANEL_BYTES, Needs, checking
-from psmds_dist.rows import stored
+from psmds_dist.rows import stored, testing_checksums
 from psmds_dist.scan import (
     Fault,
     GatherColumns,
@@ -109,12 +108,6 @@ def room_for(kind: Callable[..., Needs], source: RowSource, executor: Executor, 
     return kind(stored(source), executor.n_workers, here=executor.in_process).room(memory_limit)
 
 
-def testing_checksums(source: RowSource) -> RowSource:
-    """Return the source in the form that tests checksums, where it has any; other passes go without."""
-    change = getattr(source, "with_checksums", None)
-    return source if change is None else cast("RowSource", change())
-
-
 def require_size(n: int) -> None:
     """Refuse matrices that are too small to be mapped."""
     if n < 3:
@@ -185,8 +178,8 @@ def _refuse_faults(scan: Scan, ids: Ids) -> None:
     infinite = total_fault([block.infinite for block in scan.blocks])
     if infinite is not None:
         raise InputError(
-            f"the matrix has {entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; replace them "
-            "by finite dissimilarities or leave out their points."
+            f"the matrix has {entries(infinite.count, 'infinite')} as {scan.dtype.name}, {_where(infinite, ids)}; "
+            "replace them by finite dissimilarities or leave out their points."
         )
     if not math.isfinite(scan.rms):
         raise InputError("the squares of the dissimilarities overflow; divide the matrix by a constant first.")

@@ -259,9 +259,13 @@ def distances(points: str, target: str, metric: str, **options: Any) -> None:
 
     Run again after an interruption, it goes on where it stopped.
     """
-    from psmds_dist.ingest import open_points
+    from psmds_dist.ingest import open_points, seem_dissimilarities
 
     source = open_points(points, metric, dtype=options["dtype"])
+    if not options["quiet"] and seem_dissimilarities(points):
+        click.echo(
+            f"Note: {points} looks like dissimilarities already; to use them as they are: psmds ingest", err=True
+        )
     with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, metric=metric)
 
@@ -278,10 +282,9 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
     MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array. It is never loaded whole. Run
     again after an interruption, it goes on where it stopped.
     """
-    from psmds_dist.ingest import open_npy
-    from psmds_dist.store import open_rows
+    from psmds_dist.ingest import open_matrix
 
-    source = open_npy(matrix, options["dtype"]) if Path(matrix).is_file() else open_rows(matrix, options["dtype"])
+    source = open_matrix(matrix, options["dtype"])
     with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
 
@@ -315,28 +318,33 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @where_to_run
 @quietly
 def fit(matrix: str, target: str, **options: Any) -> None:
-    """Embed the dissimilarities in the Zarr store or array MATRIX and write the map to TARGET (a Zarr group).
+    """Embed the dissimilarities in MATRIX and write the map to TARGET (a Zarr group).
+
+    MATRIX is a store, another Zarr array, or a .npy file, square or in SciPy's condensed form. Ingest it first where
+    several runs are to come, or many workers: a store is read faster, checked once, and knows the names of its rows.
 
     Ctrl-C ends the run and keeps the best map so far. While it runs, its state is kept in TARGET.checkpoint: after a
     loss --resume goes on from there, to the same result.
     """
     from psmds_dist.config import SolverConfig
+    from psmds_dist.ingest import open_matrix
     from psmds_dist.plan import describe_exceeded
     from psmds_dist.report import progress, stress_lines
     from psmds_dist.results import read_result, write_result
     from psmds_dist.run import CERTIFICATE_MISSING, embed
-    from psmds_dist.store import open_rows, require_result_place
+    from psmds_dist.store import require_result_place
 
     say = _silent if options["quiet"] else click.echo
     names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share")
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
-    require_result_place(target, overwrite=overwrite)
+    source = open_matrix(matrix, options["dtype"])
+    nbytes = 8 * source.n * (2 * config.n_components + 1)
+    require_result_place(target, overwrite=overwrite, nbytes=nbytes)
     if options["plot"]:
         from psmds_dist.plot import require_picture_place
 
         require_picture_place(options["plot"])
-    source = open_rows(matrix, dtype=options["dtype"])
     with running(**where_to_run_of(options)) as executor, progress(options["quiet"]) as show:
         executor.require(source.path)
         result = embed(
@@ -344,7 +352,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
             config,
             executor,
             memory_limit=options["memory_limit"],
-            ids=source.ids,
+            ids=getattr(source, "ids", None),
             init=options["init"],
             n_init=options["n_init"],
             on_epoch=show,
@@ -415,14 +423,15 @@ def _picture(result: Result, path: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def info(path: str, as_json: bool) -> None:
     """Tell what the store or result at PATH is."""
+    from psmds_dist.report import fact_lines
     from psmds_dist.store import describe
 
     facts = describe(path)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    for name, value in facts.items():
-        click.echo(f"{name:20} {json.dumps(value) if isinstance(value, dict | list) else value}")
+    for line in fact_lines(facts):
+        click.echo(line)
 
 
 @main.command()
@@ -440,17 +449,17 @@ def info(path: str, as_json: bool) -> None:
 @where_to_run
 def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...], **options: Any) -> None:
     """Measure the stress of RESULT against its matrix anew, and name its worst points."""
+    from psmds_dist.ingest import open_matrix
     from psmds_dist.quality import worst_points
     from psmds_dist.report import stress_lines, table
     from psmds_dist.results import read_result
     from psmds_dist.run import measure
-    from psmds_dist.store import open_rows
 
     found = read_result(result)
     place = matrix or found.attributes.get("matrix")
     if place is None:
         raise InputError(f"{result} does not say where its dissimilarities are: pass --matrix.")
-    source = open_rows(place)
+    source = open_matrix(place)
     with running(**where_to_run_of(options)) as executor:
         executor.require(source.path)
         stress = measure(source, found.embedding, executor, options["memory_limit"])

@@ -10,7 +10,8 @@ from typing import Any
 from psmds_dist.types import InputError
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def whole(name: str, value: Any, least: int) -> int:
+    """Return a whole number of at least ``least``, or refuse."""
     if not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least:
         return int(value)
     raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
@@ -63,9 +64,9 @@ class SolverConfig:
 
     def __post_init__(self) -> None:
         plain: dict[str, int | float] = {
-            "n_components": _whole("n_components", self.n_components, 1),
-            "max_epochs": _whole("max_epochs", self.max_epochs, 0),
-            "seed": _whole("random_state", self.seed, 0),
+            "n_components": whole("n_components", self.n_components, 1),
+            "max_epochs": whole("max_epochs", self.max_epochs, 0),
+            "seed": whole("random_state", self.seed, 0),
             "eps": _real("eps", self.eps, above=0, equal=True),
             "direction_share": _real("direction_share", self.direction_share, above=0, equal=False),
         }
@@ -99,6 +100,9 @@ RADIUS_TOL = 2e-4
 
 NEAR = 0.5
 """First radius, as a share of the root mean square residual, up to which a solve settles a map that has its shape."""
+
+FAR = 1e4
+"""Largest radius and coordinates to begin with, as multiples of the same scale."""
 
 FLOAT32_RADIUS = 1e-4
 """Smallest radius, as a share of the same scale, at which float32 roots still tell a move's gain."""

@@ -31,6 +31,16 @@ Provider = Callable[[RowSource, SolverConfig, AnyExecutor, int], Start]
 """Called with the matrix, what will be solved, who works, and the bytes that a process may take."""
 
 
+def require_start(init: str) -> dict[str, EntryPoint]:
+    """Return the starts that packages provide, by name, or refuse one that nobody does."""
+    offered = _offered()
+    if init not in ("auto", "random", *offered):
+        raise InputError(
+            f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
+        )
+    return offered
+
+
 def choose_start(
     init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
 ) -> tuple[str, Start | None]:
@@ -62,11 +72,7 @@ def choose_start(
     InputError
         When nobody provides such a start.
     """
-    offered = _offered()
-    if init not in ("auto", "random", *offered):
-        raise InputError(
-            f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
-        )
+    offered = require_start(init)
     if init == "random":
         return init, None
     if init != "auto":

@@ -183,7 +183,7 @@ FAULTS = {
     "one NaN": (with_entries((20, 7, np.nan), symmetric=False), r"has 1 NaN entry, the first in row 20"),
     "infinite": (
         with_entries((5, 6, np.inf)),
-        r"2 infinite entries, the first in row 5 \(id 'p5'\), column 6",
+        r"2 infinite entries as float(32|64), the first in row 5 \(id 'p5'\), column 6",
     ),
     "minus infinite": (with_entries((5, 6, -np.inf)), r"2 infinite entries"),
     "NaN before infinite": (with_entries((1, 2, np.inf), (3, 4, np.nan)), r"2 NaN entries"),
