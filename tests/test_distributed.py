@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -192,18 +193,60 @@ def test_a_worker_killed_while_its_task_runs_changes_nothing(client, stores, ref
     assert np.array_equal(result.solution.embedding, reference.embedding_)
 
 
-def test_a_worker_that_joins_changes_nothing(client, stores, reference):
+def test_a_cluster_that_grows_and_shrinks_changes_nothing(client, stores, reference):
     with_workers(client, 1)
-    seen = set()
+    seen = []
 
-    def grow(event):
-        if event.epoch == 3:
-            client.cluster.scale(3)
-        time.sleep(0.1 if event.epoch < 12 else 0)
-        seen.add(DaskExecutor(client).n_workers)
+    def scale(event):
+        client.cluster.scale({3: 4, 9: 2}.get(event.epoch, len(client.cluster.worker_spec)))
+        if event.epoch == 8:
+            wait_for(lambda: len(names(client)) == 4)
+        if event.epoch == 13:
+            wait_for(lambda: len(names(client)) == 2)
+        seen.append(len(names(client)))
 
-    mds = PatternSearchMDS(client=client, on_epoch=grow, **SETTINGS).fit(stores / "ours")
-    assert {1, 3} <= seen
+    mds = PatternSearchMDS(client=client, on_epoch=scale, **SETTINGS).fit(stores / "ours")
+    assert seen[0] == 1
+    assert 4 in seen[7:9]
+    assert seen[-1] == 2
+    same(mds, reference)
+
+
+def names(client):
+    return {worker["name"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
+
+
+@contextmanager
+def by_hand(client, name, threads):
+    """A worker with a nanny, as one starts it on another machine, until it is pre-empted."""
+    options = ["--host", "127.0.0.1", "--no-dashboard", "--name", name, "--nthreads", str(threads)]
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", client.scheduler.address, *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_a_worker_preempted_and_replaced_by_one_of_another_kind_changes_nothing(client, stores, reference):
+    with_workers(client, 1)
+    seen = []
+    with ExitStack() as stack:
+        before = stack.enter_context(by_hand(client, "spot-1", threads=2))
+        wait_for(lambda: "spot-1" in names(client))
+
+        def preempt(event):
+            if event.epoch == 4:
+                before.send_signal(signal.SIGTERM)
+                stack.enter_context(by_hand(client, "spot-2", threads=3))
+            if event.epoch == 10:
+                wait_for(lambda: "spot-2" in names(client) and "spot-1" not in names(client))
+            seen.append(names(client))
+
+        mds = PatternSearchMDS(client=client, on_epoch=preempt, **SETTINGS).fit(stores / "ours")
+    assert "spot-1" in seen[0]
+    assert "spot-2" in seen[-1]
     same(mds, reference)
 
 
