@@ -353,6 +353,42 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     wait_for(lambda: not any(_session(p.pid) == process.pid for p in members))
 
 
+STARTING = """
+import pathlib, sys, distributed
+from psmds_dist import cli
+
+told = pathlib.Path(sys.argv.pop(1))
+
+class LocalCluster(distributed.LocalCluster):
+    def __init__(self, **options):
+        told.touch()
+        super().__init__(**options)
+
+distributed.LocalCluster = LocalCluster
+cli.main()
+"""
+"""The command, but telling when its cluster starts."""
+
+
+@pytest.mark.parametrize("children", [0, 2], ids=["before the workers", "with the workers"])
+def test_ctrl_c_while_the_cluster_starts_counts(tmp_path, stores, children):
+    told = tmp_path / "told"
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTING, told, "fit", stores / "ours", tmp_path / "map.zarr", "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(lambda: told.exists() and len(psutil.Process(process.pid).children()) >= children)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err == "Error: interrupted; what was written so far is kept.\n"
+    assert not (tmp_path / "map.zarr").exists()
+    wait_for(lambda: not any(_session(p.pid) == process.pid for p in psutil.process_iter()))
+
+
 def _session(pid):
     try:
         return os.getsid(pid)
