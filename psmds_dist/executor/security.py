@@ -21,7 +21,7 @@ def write_certificates(folder: str) -> None:
     Raises
     ------
     InputError
-        When there are some already, or the package that makes them is missing.
+        When there are some already.
     """
     from distributed import Security
 
@@ -29,13 +29,7 @@ def write_certificates(folder: str) -> None:
     for path in (certificate, key):
         if os.path.lexists(path):
             raise InputError(f"{path} is there already: give another directory, or delete both files.")
-    try:
-        made = Security.temporary()
-    except ImportError:
-        raise InputError(
-            "making certificates needs the package cryptography: pip install 'psmds-dist[tls]', or put your own "
-            f"{CERTIFICATE} and {KEY} there."
-        ) from None
+    made = Security.temporary()
     os.makedirs(folder, mode=0o700, exist_ok=True)
     _write(key, made.tls_client_key)
     _write(certificate, made.tls_client_cert)
