@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -396,35 +397,62 @@ def _session(pid):
         return None
 
 
+@contextmanager
+def cluster_by_hand(port, file):
+    """A scheduler at a port, and a worker; both end at once with the block."""
+    here = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file]
+    run = partial(subprocess.Popen, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    processes = [run([sys.executable, "-m", "distributed.cli.dask_scheduler", *here, "--port", str(port)])]
+    try:
+        wait_for(file.exists)
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", *here, "--nthreads", "1", "--no-nanny"]
+        processes.append(run(worker))
+        yield processes
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait(20)
+
+
+def test_a_scheduler_that_comes_back_goes_on_with_the_run(stores, reference, tmp_path):
+    """The new one knows nothing of the old one's workers and tasks."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with ExitStack() as stack:
+        before = stack.enter_context(cluster_by_hand(port, tmp_path / "one.json"))
+        client = stack.enter_context(Client(scheduler_file=str(tmp_path / "one.json"), set_as_default=False))
+
+        def lose(event):
+            if event.epoch == 4:
+                for process in before:
+                    process.kill()
+                    process.wait(20)
+                stack.enter_context(cluster_by_hand(port, tmp_path / "two.json"))
+
+        mds = PatternSearchMDS(client=client, on_epoch=lose, **SETTINGS).fit(stores / "ours")
+        client.close()
+    same(mds, reference)
+
+
 def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
     """Nobody waits for ever: Dask's client gives up after its timeout, and the map so far comes back."""
     build(ArrayRows(matrix), tmp_path / "m.zarr", InProcessExecutor())
-    file = tmp_path / "cluster.json"
-    here = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file]
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", *here, "--port", "0"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    scheduler = subprocess.Popen(command, **quiet)
-    wait_for(file.exists)
-    worker = subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", *here, "--nthreads", "1"], **quiet)
-    try:
-        with (
-            dask.config.set({"distributed.comm.timeouts.connect": "3s"}),
-            Client(scheduler_file=str(file), set_as_default=False) as client,
-        ):
-            mds = PatternSearchMDS(
-                client=client,
-                random_state=3,
-                radius_tol=1e-9,
-                on_epoch=lambda event: scheduler.kill() if event.epoch == 4 else None,
-            )
-            began = time.monotonic()
-            with pytest.warns(ConvergenceWarning, match="the cluster was lost in the middle of the run"):
-                mds.fit(tmp_path / "m.zarr")
-            assert time.monotonic() - began < 60
-    finally:
-        for process in (worker, scheduler):
-            process.kill()
-            process.wait(20)
+    with (
+        cluster_by_hand(0, tmp_path / "cluster.json") as (scheduler, _),
+        dask.config.set({"distributed.comm.timeouts.connect": "3s"}),
+        Client(scheduler_file=str(tmp_path / "cluster.json"), set_as_default=False) as client,
+    ):
+        mds = PatternSearchMDS(
+            client=client,
+            random_state=3,
+            radius_tol=1e-9,
+            on_epoch=lambda event: scheduler.kill() if event.epoch == 4 else None,
+        )
+        began = time.monotonic()
+        with pytest.warns(ConvergenceWarning, match="the cluster was lost in the middle of the run"):
+            mds.fit(tmp_path / "m.zarr")
+        assert time.monotonic() - began < 60
     assert mds.stop_reason_ == "cluster_lost"
     assert mds.n_epochs_ >= 4
     assert np.isnan(mds.normalized_stress_)

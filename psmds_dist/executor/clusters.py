@@ -65,6 +65,15 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
         raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {what}{hint}.") from None
 
 
+@contextlib.contextmanager
+def dask_silenced() -> Iterator[None]:
+    """Keep Dask from logging its own view of faults that end in a sentence of ours."""
+    from distributed.utils import silence_logging_cmgr
+
+    with silence_logging_cmgr(logging.CRITICAL):
+        yield
+
+
 WORKER_ENVIRONMENT = {
     # a spinning OpenMP thread takes the core from the thread that reads ahead
     "OMP_WAIT_POLICY": "passive",
