@@ -173,7 +173,7 @@ def running(
     quiet: bool,
 ) -> Iterator[AnyExecutor]:
     """Yield the executor that the options ask for; a cluster started for it ends with the block."""
-    from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
+    from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, dask_silenced, local_client
     from psmds_dist.kernels.jit import available_threads
 
     if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
@@ -185,6 +185,7 @@ def running(
             threads = threads or max(1, available_threads() // workers)
             yield DaskExecutor(stack.enter_context(local_client(workers, threads, tls)), deadline)
         elif scheduler is not None or scheduler_file is not None:
+            stack.enter_context(dask_silenced())
             yield DaskExecutor(stack.enter_context(connect(scheduler, scheduler_file, tls)), deadline)
         elif tls is not None:
             raise click.UsageError("--tls needs one of --workers, --scheduler and --scheduler-file.")

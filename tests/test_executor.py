@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from psmds_dist import rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, on_dask
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, crew, on_dask
 from psmds_dist.executor.pace import Pace
 from psmds_dist.executor.round import Round
 from psmds_dist.ingest import ArrayRows
@@ -198,19 +199,15 @@ def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet):
     assert len(list(DaskExecutor(client).run(total, BLOCKS))) == 2  # the cluster is of use still
 
 
-def _ignores_interrupts():
-    return signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-
-
-def test_workers_ignore_interrupts_the_restarted_ones_too(client, quiet):
+def test_interrupts_do_not_reach_workers_the_restarted_ones_neither(client, quiet):
     pids = client.run(os.getpid)
     os.kill(next(iter(pids.values())), signal.SIGKILL)
     wait_for(lambda: len(set(client.run(os.getpid, on_error="ignore")) - set(pids)) == 1)
-    wait_for(lambda: set(client.run(_ignores_interrupts, on_error="ignore").values()) == {True})
-    for pid in client.run(os.getpid).values():
+    before = client.run(os.getpid)
+    for pid in before.values():
         os.kill(pid, signal.SIGINT)
-    time.sleep(0.2)
-    assert len(client.run(os.getpid)) == 2
+    time.sleep(0.5)
+    assert client.run(os.getpid) == before
 
 
 def _mark(place):
@@ -315,6 +312,31 @@ def test_a_scheduler_without_workers_is_told(monkeypatch):
         pytest.raises(WorkerError, match=r"no free worker for 1 seconds: start some with 'dask worker tcp://"),
     ):
         DaskExecutor(client)
+
+
+def test_a_wait_for_busy_workers_is_told(client, caplog, monkeypatch):
+    monkeypatch.setattr(crew, "QUIET", 0.1)
+    caplog.set_level("INFO", "psmds_dist")
+    busy = client.map(time.sleep, [1, 1], pure=False)
+    DaskExecutor(client)
+    (told,) = [record.message for record in caplog.records if record.name.startswith("psmds_dist")]
+    assert re.fullmatch("all workers of tcp://.* are busy: waiting for one", told)
+    client.cancel(busy)
+
+
+def test_a_wait_for_workers_is_told_and_an_adaptive_cluster_starts_one(caplog, monkeypatch):
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr(crew, "QUIET", 0.1)
+    caplog.set_level("INFO", "psmds_dist")
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1", threads_per_worker=1) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=1, interval="200ms")
+        assert list(DaskExecutor(client).run(total, [1, 2])) == [([1, 2], 3)]
+    told, *_ = [record.message for record in caplog.records if record.name.startswith("psmds_dist")]
+    assert re.fullmatch("no worker is connected to tcp://.*: waiting for one", told)
 
 
 @pytest.mark.parametrize("address", ["nowhere", "nonsense://127.0.0.1:1", "127.0.0.1:door"])

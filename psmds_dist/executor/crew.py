@@ -193,13 +193,12 @@ class Crew:
 
         async def told() -> list[Any]:
             carried_out = asyncio.ensure_future(order())
+            carried_out.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains
             answers = await self._answers(asked, bool)
             everyone = len(asked) == len(self.present) and not any(isinstance(a, TimeoutError) for a in answers)
             await asyncio.wait({carried_out}, timeout=None if everyone else 0)
             if carried_out.done():
                 carried_out.result()
-            else:
-                carried_out.add_done_callback(lambda late: late.cancelled() or late.exception())
             return answers
 
         for address, answer in zip(asked, self.client.sync(told), strict=True):

@@ -26,6 +26,8 @@ ZARR_ERRORS = (ValueError, TypeError, KeyError, AttributeError, IndexError, Over
 
 def read_header(group: zarr.Group) -> Header:
     """Return what a group says of itself; empty when it is not one of ours."""
+    if group.metadata.zarr_format != 3:  # ours never is another one, in which text may be hidden pickles
+        return {}
     header = group.attrs.get(KEY, {})
     return header if isinstance(header, dict) and isinstance(header.get("kind"), str) else {}
 
