@@ -14,7 +14,7 @@ from psmds_dist.block import Proposal, gather
 from psmds_dist.events import EpochEvent
 from psmds_dist.executor import DaskExecutor, local_client
 from psmds_dist.kernels.jit import available_threads
-from psmds_dist.partition import Layout, format_bytes
+from psmds_dist.partition import Layout
 from psmds_dist.schedule import halves
 from tests.benchmarks import data
 from tests.benchmarks.data import DataSet
@@ -82,7 +82,8 @@ def out_of_core(settings: Settings) -> list[Record]:
     that something else than the disk held the run up.
     """
     found, lines = [], []
-    for n, limit in ((20_000, 400 * MIB), (50_000, 1024 * MIB))[: 2 if settings.full else 1]:
+    sizes = [(20_000, 400 * MIB), (50_000, 1024 * MIB)]
+    for n, limit in settings.pick([(6000, 120 * MIB)], sizes[:1], sizes):
         one = data.scattered(settings, "out of core", data.clusters(n))
         try:
             data.build_store(one)
@@ -91,7 +92,7 @@ def out_of_core(settings: Settings) -> list[Record]:
             shutil.rmtree(one.folder)
         lines.append(held(f"{found[-1]['what']}: wall over that of the disk", found[-1]["over_disk"], most=1.25))
         lines.append(held(f"{found[-1]['what']}: MiB over the limit", found[-1]["over_limit"] / MIB, most=200))
-    columns = {"limit": "bytes", "peak": "bytes", "seconds": ".1f", "passes": ".0f", "disk_GB_s": ".2f"}
+    columns = {"limit": "bytes", "kept": ".0%", "peak": "bytes", "seconds": ".1f", "passes": ".0f", "disk_GB_s": ".2f"}
     show(found, what="", **columns, matrix="bytes", read_from_disk="bytes", over_disk=".2f", stress=".5f")
     show_held(lines)
     return found + lines
@@ -122,8 +123,8 @@ def _cold(one: DataSet, limit: int) -> Record:
         "read_from_disk": bytes_from_disk() - before,
         "over_disk": took / (passes * matrix / disk),
         "stress": mds.normalized_stress_,
-        "plan": mds.result_.plan.describe(),
-        "start": f"{mds.start_}, {format_bytes(limit)}",
+        "kept": mds.result_.plan.cached_share,
+        "start": mds.start_,
     }
 
 

@@ -113,42 +113,43 @@ def million(settings: Settings) -> list[Record]:
     100,000 points; with --full 1,000,000, and 10,000,000 by 500 landmarks under a limit of 4 GiB. The panel is
     N x 1,000, computed before. Stress is the method's own estimate on held-out pairs.
     """
-    sizes = [("million", 1_000_000 if settings.full else 100_000)]
-    sizes += [("ten_million", 10_000_000)] if settings.full else []
-    found = []
-    for name, n in sizes:
-        points = np.random.default_rng(0).random((n, 16))
-        one = data.scattered(settings, "uniform", points)
-        del points
-        try:
-            found += (
-                _from_points_and_panel(one, settings) if name == "million" else [_run(name, "points", one, settings)]
-            )
-        finally:
-            shutil.rmtree(one.folder)
+    found = _by_landmarks(
+        settings.pick(20_000, 100_000, 1_000_000), {"points": "million", "panel": "million_panel"}, settings
+    )
+    if settings.full:
+        found += _by_landmarks(10_000_000, {"points": "ten_million"}, settings)
     show(found, what="", seconds=".1f", peak_memory="bytes", stress=".4f")
     return found
 
 
-def _from_points_and_panel(one: DataSet, settings: Settings) -> list[Record]:
-    command = ["landmarks", "panel", str(one.points), str(one.panel), "--metric", "euclidean", "-q"]
-    subprocess.run([sys.executable, "-m", "psmds_dist.cli", *command], check=True)
-    return [_run("million", "points", one, settings), _run("million_panel", "panel", one, settings)]
+def _by_landmarks(n: int, functions: dict[str, str], settings: Settings) -> list[Record]:
+    """Run functions of `ours`, by the source they take, on uniform points that are removed again."""
+    one = data.scattered(settings, "uniform", np.random.default_rng(0).random((n, 16)))
+    try:
+        if "panel" in functions:
+            command = ["landmarks", "panel", str(one.points), str(one.panel), "--metric", "euclidean", "-q"]
+            subprocess.run([sys.executable, "-m", "psmds_dist.cli", *command], check=True)
+        return [_run(function, source, one, settings) for source, function in functions.items()]
+    finally:
+        shutil.rmtree(one.folder)
 
 
 def _run(function: str, source: str, one: DataSet, settings: Settings) -> Record:
+    """Run one of them on a set in a process of its own."""
     tiny = data.euclidean(settings, "tiny", data.clusters(64, 3))
     method = Method(
-        source,
-        f"tests.benchmarks.ours:{function}",
-        f"{source}_path",
-        0,
-        0,
+        name=source,
+        target=f"tests.benchmarks.ours:{function}",
+        needs=f"{source}_path",
+        limit=one.n,
+        full_limit=one.n,
         warm="tests.benchmarks.ours:warm_landmarks",
         measured=False,
     )
     outcome = run_child(method, one, tiny)
     record: Record = {"what": f"from {source}, N = {one.n:,}", "n": one.n, "peak_memory": outcome.get("peak")}
     if "failed" in outcome:
-        return {**record, "wrong": f"{record['what']}: {outcome['failed']}"}
-    return {**record, **outcome["runs"][0]}
+        return {**record, "wrong": f"landmarks {record['what']}: {outcome['failed']}"}
+    run = outcome["runs"][0]
+    wrong = None if run["finite"] else f"landmarks {record['what']}: coordinates that are not finite"
+    return {**record, **run, "wrong": wrong}
