@@ -23,11 +23,12 @@ bench: $(READY)
 	-$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python -m tests.benchmarks
 
+bench-quick: $(READY)
+	$(BIN)/python -m tests.benchmarks --quick
+
 audit: $(READY)
 	-@$(BIN)/python -m pip install --quiet --retries 0 'pip-audit>=2.7'
 	@$(BIN)/python .ci/audit.py
-bench-quick: $(READY)
-	$(BIN)/python -m tests.benchmarks --quick
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "psmds-dist needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3."; exit 1; }
