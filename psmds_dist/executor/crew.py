@@ -115,15 +115,15 @@ class Crew:
         Raises
         ------
         WorkerError
-            When nobody can in ``patience`` seconds.
+            When nobody can in ``patience`` seconds, or in Dask's own distributed.scheduler.no-workers-timeout.
         """
         began = time.monotonic()
         call: Future | None = None
         told = False
         while not self.look():
             waited = time.monotonic() - began
-            if waited > patience:
-                raise self._nobody_free(patience)
+            if waited > patience or (call is not None and call.status == "error"):
+                raise self._nobody_free(waited)
             if waited > QUIET and not told:
                 log.info("no worker is connected to %s: waiting for one", self._place())
                 told = True
@@ -153,7 +153,7 @@ class Crew:
 
     def _nobody_free(self, patience: float) -> WorkerError:
         return WorkerError(
-            f"the Dask scheduler at {self._place()} has had no free worker for {patience:g} seconds: start some "
+            f"the Dask scheduler at {self._place()} has had no free worker for {patience:.0f} seconds: start some "
             f"with 'dask worker {self._place()}', or wait for those that are starting."
         )
 
