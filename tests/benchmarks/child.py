@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -48,18 +49,28 @@ class Inputs:
     @cached_property
     def matrix(self) -> np.ndarray:
         """The matrix as peers want it, float64."""
-        stored = np.load(self._data.matrix, mmap_mode="r")
-        matrix = np.empty(stored.shape)
-        for lo in range(0, len(stored), 256):
-            # read, not mapped: mapped pages would count as memory
-            matrix[lo : lo + 256] = np.array(stored[lo : lo + 256])
+        matrix = np.empty((self._data.n, self._data.n))
+        for i, row in enumerate(self._rows()):
+            matrix[i] = row
         return matrix
 
     @cached_property
     def condensed(self) -> np.ndarray:
-        """Its upper triangle."""
-        stored = np.load(self._data.matrix, mmap_mode="r")
-        return np.concatenate([stored[i, i + 1 :].astype(np.float64) for i in range(len(stored))])
+        """Its upper triangle, row by row."""
+        n = self._data.n
+        upper, start = np.empty(n * (n - 1) // 2), 0
+        for i, row in enumerate(self._rows()):
+            upper[start : start + n - 1 - i] = row[i + 1 :]
+            start += n - 1 - i
+        return upper
+
+    def _rows(self) -> Iterator[np.ndarray]:
+        """Rows of the file, read one by one: what is mapped, or read at once, would count as memory."""
+        with open(self._data.matrix, "rb") as file:
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            for _ in range(shape[0]):
+                yield np.fromfile(file, dtype, shape[1])
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -103,10 +114,9 @@ def run_child(method: Method, data: DataSet, tiny: DataSet, timeout: float = 360
 def main(path: str) -> None:
     """Do a job and write its answer."""
     job = json.loads(Path(path).read_text())
-    data = DataSet(**job["data"])
-    warm, method = _function(job["warm"]), _function(job["target"])
-    warm(*_arguments(job, DataSet(**job["tiny"]), warm is method))
-    (given,) = _arguments(job, data, False)
+    data, method = DataSet(**job["data"]), _function(job["target"])
+    _function(job["warm"])(_given(job, DataSet(**job["tiny"])), 0)
+    given = _given(job, data)
     maps = [_timed(method, given, seed) for seed in range(job["seeds"])]
     peak = peak_memory()
     runs = [_run(data, job["measured"], *one) for one in maps]
@@ -119,9 +129,8 @@ def _function(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _arguments(job: dict[str, Any], data: DataSet, with_seed: bool) -> tuple[Any, ...]:
-    given = getattr(Inputs(data), job["needs"])
-    return (given, 0) if with_seed else (given,)
+def _given(job: dict[str, Any], data: DataSet) -> Any:
+    return getattr(Inputs(data), job["needs"])
 
 
 def _timed(method: Any, given: Any, seed: int) -> tuple[float, Map]:

@@ -46,9 +46,9 @@ def landmarks_of_points(points: np.ndarray, seed: int) -> Map:
     return Map(LandmarkMDS(metric="euclidean", random_state=seed, evidence=False).fit(points).embedding_, 0)
 
 
-def warm(store: str) -> None:
+def warm(store: str, seed: int) -> None:
     """Load every kernel that the above may call."""
-    PatternSearchMDS(init="landmarks", random_state=0).fit(store)
+    PatternSearchMDS(init="landmarks", random_state=seed).fit(store)
 
 
 def million(points: str, seed: int) -> Map:
@@ -71,7 +71,7 @@ def _estimated(mds: LandmarkMDS) -> Map:
     return Map(mds.embedding_, 0, mds.normalized_stress_)
 
 
-def warm_landmarks(source: str) -> None:
+def warm_landmarks(source: str, seed: int) -> None:
     """Load the kernels of landmark mode, whatever the source."""
     points = np.random.default_rng(0).random((50, 3))
-    LandmarkMDS(n_landmarks=10, metric="euclidean", random_state=0).fit(points)
+    LandmarkMDS(n_landmarks=10, metric="euclidean", random_state=seed).fit(points)
