@@ -489,8 +489,8 @@ def _polish(
     """Solve on the whole matrix from the placed points, with a small radius."""
     matrix = _whole(data)
     check = checked(matrix, executor, None if ids is None else list(ids))
-    warm_up(matrix, config.n_components, executor)
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
+    warm_up(matrix, settings, executor)
     return solve(matrix, settings, executor, scale=check.rms, budget=budget, start=found[0])
 
 

@@ -116,9 +116,9 @@ def checked(
     return check
 
 
-def warm_up(source: RowSource, n_components: int, executor: AnyExecutor, axes: int | None = None) -> None:
+def warm_up(source: RowSource, config: SolverConfig, executor: AnyExecutor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
-    executor.prepare(partial(warm_up_solver, n_components, source.dtype.name, axes or n_components))
+    executor.prepare(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes, config.guided))
 
 
 CERTIFICATE_MISSING = (
@@ -182,7 +182,7 @@ def embed(
         init = _usable_start(init, source.n, config.n_components)
     try:
         check = checked(source, executor, ids, plan.limit)
-        warm_up(source, config.n_components, executor, config.tried_axes)
+        warm_up(source, config, executor)
         began = time.perf_counter()
         name, start, config = _begin(init, source, config, executor, plan.limit)
         task = partial(

@@ -123,7 +123,9 @@ def solve(
     run = _Run(State(x, radius=config.radius or scale), began)
     try:
         if config.radius is None and config.max_epochs:
-            run.state = replace(run.state, radius=_starting_radius(task, x, config, scale))
+            run.state = replace(run.state, radius=_starting_radius(task, x, replace(config, moves="axes"), scale))
+        if config.guided and start is not None and config.max_epochs:
+            run.state = replace(run.state, x=schedule.nudged(x, run.state.radius, config.seed))
         _loop(run, task, config, scale, on_epoch)
     except KeyboardInterrupt:
         run.outcome = StopReason.INTERRUPTED

@@ -25,6 +25,7 @@ from psmds_dist.run import measure
 from psmds_dist.schedule import halves
 from psmds_dist.store import open_rows
 from tests.benchmarks.data import mnist, swiss_roll
+from tests.benchmarks.guided import guided
 from tests.benchmarks.tiny import Nothing
 
 MIB = 2**20
@@ -304,6 +305,7 @@ def million(options: argparse.Namespace) -> dict[str, Any]:
 
 CASES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "kernel": kernel,
+    "guided": guided,
     "smacof": smacof,
     "out-of-core": out_of_core,
     "overhead": overhead,
