@@ -16,7 +16,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.kernels.jit import kernel, threads_for, tile
-from psmds_dist.kernels.moves import WIDE_TILE, segment, square_distances
+from psmds_dist.kernels.moves import TILE, WIDE_TILE, segment, square_distances
 from psmds_dist.types import Floats, Ints, Rows
 
 ROOTS = 3
@@ -66,14 +66,92 @@ def step_gain(t: Rows, distances: Rows, slopes: Rows, step: Any, square: Any, ze
 @tile
 def turn_downhill(gradient: Floats, direction: Rows) -> Any:
     """Unit vector against the gradient, and the gradient's length; zero where there is none."""
-    largest = np.abs(gradient).max()
-    direction[:] = 0
+    largest = square = 0.0
+    for m in range(gradient.size):
+        largest = max(largest, abs(gradient[m]))
     if not 0 < largest < np.inf:
+        direction[:] = 0
         return 0.0
-    length = largest * np.sqrt(np.square(gradient / largest).sum())
+    for m in range(gradient.size):
+        square += (gradient[m] / largest) ** 2
+    length = largest * np.sqrt(square)
     for m in range(gradient.size):
         direction[m] = -gradient[m] / length
     return length
+
+
+@tile
+def look(t: Rows, i: int, x: Rows, axes: Ints, zero: Any, distances: Rows, weights: Rows, gradient: Floats) -> Any:
+    """First sweep: the error of a row, its distances, and the gradient along ``axes``."""
+    n = x.shape[1]
+    error = 0.0
+    gradient[:] = 0
+    for lo in range(0, n, WIDE_TILE):
+        for part in range(2):
+            a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
+            if a < b:
+                square_distances(x, i, a, b, distances[a:b])
+                error += error_and_weights(t[a:b], distances[a:b], weights, zero)
+                for m in range(axes.size):
+                    gradient[m] += pull(weights, x[axes[m], a:b], x[axes[m], i], zero)
+    return error
+
+
+@tile
+def tilt(i: int, x: Rows, axes: Ints, direction: Rows, slopes: Rows) -> None:
+    """Second sweep: how fast each distance times itself grows along a direction, halved."""
+    n = x.shape[1]
+    slopes[:] = 0
+    for lo in range(0, n, WIDE_TILE):
+        hi = min(n, lo + WIDE_TILE)
+        for m in range(axes.size):
+            add_slopes(x[axes[m], lo:hi], x[axes[m], i], direction[m], slopes[lo:hi])
+
+
+@tile
+def try_step(t: Rows, i: int, distances: Rows, slopes: Rows, step: Any, square: Any) -> Any:
+    """Sum of ``t (d' - d)`` over a row."""
+    n = distances.size
+    total = 0.0
+    for lo in range(0, n, TILE):
+        for part in range(2):
+            a, b = segment(lo, min(n, lo + TILE), i, part)
+            if a < b:
+                total += step_gain(t[a:b], distances[a:b], slopes[a:b], step, square, step - step)
+    return total
+
+
+@tile
+def closed_form(i: int, x: Rows, sums: Floats, axes: Ints, direction: Rows) -> Any:
+    """Sums over a row of the squared direction and of the slopes, in float64."""
+    n = x.shape[1]
+    square = slope = 0.0
+    for m in range(axes.size):
+        along = np.float64(direction[m])
+        square += along * along
+        slope += along * (n * np.float64(x[axes[m], i]) - sums[axes[m]])
+    return square, slope
+
+
+@tile
+def better_step(
+    t: Rows, i: int, distances: Rows, slopes: Rows, r: Any, length: Any, square: Any, slope: Any, tried: Rows
+) -> Any:
+    """Length and gain of the better of two steps, the second at the bottom of a parabola through the first."""
+    best = gain = bend = 0.0
+    tried[0] = r
+    for attempt in range(2):
+        s = np.float64(tried[0])
+        tried[1] = s * s * square
+        found = (t.size - 1) * s * s * square + 2 * s * slope
+        found -= 2 * try_step(t, i, distances, slopes, tried[0], tried[1])
+        if attempt == 0 or found < gain:
+            best, gain = s, found
+        bend = found + 2 * length * s
+        if attempt == 1 or not bend > length * s:
+            break
+        tried[0] = length * s * s / bend
+    return best, gain
 
 
 @kernel
@@ -91,63 +169,22 @@ def guide_any(
 ) -> None:
     """Errors, the better of two steps along ``axes`` against the gradient, and its gain."""
     n = x.shape[1]
-    zero = r - r
     for k in prange(slots.size):
-        slot = slots[k]
+        t = rows[slots[k]]
         i = points[k]
         distances = np.empty(n, x.dtype)
         slopes = np.empty(n, x.dtype)
         weights = np.empty(WIDE_TILE, x.dtype)
-        gradient = np.zeros(axes.size)
-        error = 0.0
-        for lo in range(0, n, WIDE_TILE):
-            for part in range(2):
-                a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
-                if a < b:
-                    square_distances(x, i, a, b, distances[a:b])
-                    error += error_and_weights(rows[slot, a:b], distances[a:b], weights[: b - a], zero)
-                    for m in range(axes.size):
-                        axis = axes[m]
-                        gradient[m] += pull(weights[: b - a], x[axis, a:b], x[axis, i], zero)
-        errors[k] = error
+        gradient = np.empty(axes.size)
+        errors[k] = look(t, i, x, axes, r - r, distances, weights, gradient)
+        gains[k] = 0
         length = turn_downhill(gradient, steps[k])
-        slopes[:] = 0
-        unit = slope = 0.0
-        for m in range(axes.size):
-            axis = axes[m]
-            along = np.float64(steps[k, m])
-            unit += along * along
-            slope += along * (n * np.float64(x[axis, i]) - sums[axis])
-            for lo in range(0, n, WIDE_TILE):
-                hi = min(n, lo + WIDE_TILE)
-                add_slopes(x[axis, lo:hi], x[axis, i], steps[k, m], slopes[lo:hi])
-        tried = np.empty(2, x.dtype)
-        found = np.zeros(2)
-        tried[0] = r
-        best = 0
-        for attempt in range(2):
-            step = np.float64(tried[attempt])
-            square = np.empty(1, x.dtype)
-            square[0] = step * step * unit
-            total = 0.0
-            for lo in range(0, n, WIDE_TILE):
-                for part in range(2):
-                    a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
-                    if a < b:
-                        total += step_gain(
-                            rows[slot, a:b], distances[a:b], slopes[a:b], tried[attempt], square[0], zero
-                        )
-            found[attempt] = (n - 1) * step * step * unit + 2 * step * slope - 2 * total
-            if found[attempt] < found[best]:
-                best = attempt
-            # the parabola with slope -2 length here that meets the gain of the first step
-            bend = found[0] + 2 * length * step
-            if attempt == 1 or not bend > length * step:
-                break
-            tried[1] = length * step * step / bend
-        gains[k] = found[best] if length > 0 else 0.0
-        for m in range(axes.size):
-            steps[k, m] *= tried[best]
+        if length > 0:
+            tilt(i, x, axes, steps[k], slopes)
+            square, slope = closed_form(i, x, sums, axes, steps[k])
+            best, gains[k] = better_step(t, i, distances, slopes, r, length, square, slope, weights[:2])
+            for m in range(axes.size):
+                steps[k, m] *= best
 
 
 def guide(rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints) -> tuple[Rows, Floats, Floats]:
