@@ -452,8 +452,8 @@ def _polish(
     assert plan.polish is not None
     held = stored(panel).nbytes if stored(panel).resident else 0
     check = checked(matrix, executor, None if ids is None else list(ids), plan.limit - held)
-    warm_up(matrix, config.n_components, executor)
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
+    warm_up(matrix, settings, executor)
     kept = checkpoint.strand(f"polish-{check.digest}")
     budget = plan.polish.budget - held
     return solve(matrix, settings, executor, scale=check.rms, budget=budget, start=found[0], kept=kept)

@@ -301,6 +301,12 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @click.option("--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square].")
 @click.option("--max-epochs", default=500, show_default=True)
 @click.option("--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch.")
+@click.option(
+    "--moves",
+    default="auto",
+    show_default=True,
+    help="Try moves along 'axes', 'guided' ones against the gradient, or as suits the number of components.",
+)
 @click.option("--starts", "n_init", default=1, show_default=True, help="Starts at random; the best is kept.")
 @click.option(
     "--init",
@@ -336,7 +342,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     from psmds_dist.store import require_result_place
 
     say = _silent if options["quiet"] else click.echo
-    names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share")
+    names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share", "moves")
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
     source = open_matrix(matrix, options["dtype"])

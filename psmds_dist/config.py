@@ -49,6 +49,9 @@ class SolverConfig:
         Most epochs to run; 0 returns the start.
     direction_share : float
         Share of the axes tried in an epoch, drawn anew for each; 1 tries all.
+    moves : {"auto", "axes", "guided"}
+        What a point tries: both ways along every axis, or two steps against the gradient of its error; ``"auto"``
+        is guided from `GUIDED_FROM` dimensions on. The last radius of a monotone solve tries all axes in any case.
     seed : int
         Key of every random number.
     """
@@ -60,6 +63,7 @@ class SolverConfig:
     radius_tol: float | None = None
     max_epochs: int = 500
     direction_share: float = 1.0
+    moves: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -81,16 +85,29 @@ class SolverConfig:
             raise InputError(f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}.")
         if not isinstance(self.bad_moves, bool):
             raise InputError(f"bad_moves must be True or False, not {self.bad_moves!r}.")
+        if self.moves not in MOVES:
+            raise InputError(f"moves must be one of {', '.join(map(repr, MOVES))}, not {self.moves!r}.")
 
     @property
     def tried_axes(self) -> int:
         """Axes tried in an epoch."""
         return max(1, math.ceil(self.direction_share * self.n_components))
 
+    @property
+    def guided(self) -> bool:
+        """Whether points follow their gradients."""
+        return self.moves == "guided" or (self.moves == "auto" and self.n_components >= GUIDED_FROM)
+
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes and logs."""
         return asdict(self)
 
+
+MOVES = ("auto", "axes", "guided")
+"""What the points of a solve may try."""
+
+GUIDED_FROM = 4
+"""Fewest dimensions in which moves are guided when nobody said."""
 
 SEEDS = 2**128
 """Seeds that there are: keys of Philox."""

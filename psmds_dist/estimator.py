@@ -48,7 +48,12 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     max_epochs : int, default=500
         Most epochs.
     direction_share : float, default=1.0
-        Share of the axes tried in an epoch, drawn anew each time; worth lowering for many components.
+        Share of the axes tried in an epoch, drawn anew each time.
+    moves : {"auto", "axes", "guided"}, default="auto"
+        What a point tries. ``"axes"`` is the paper's search, both ways along each axis: ``2 n_components`` moves of
+        one radius. ``"guided"`` tries two steps against the gradient of the point's error, evaluated as exactly, at
+        most a radius long. ``"auto"`` is guided from 4 components on, where it is much faster. A monotone solve
+        tries all axes at its last radius in any case, so what it certifies is the same.
     init : {"auto", "random", "landmarks"}, default="auto"
         Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.
         ``"auto"`` takes landmarks from 4,000 points on, unless ``radius`` is given.
@@ -140,6 +145,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         radius_tol: float | None = None,
         max_epochs: int = 500,
         direction_share: float = 1.0,
+        moves: str = "auto",
         init: str = "auto",
         n_init: int = 1,
         random_state: int | np.random.RandomState | None = None,
@@ -160,6 +166,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.radius_tol = radius_tol
         self.max_epochs = max_epochs
         self.direction_share = direction_share
+        self.moves = moves
         self.init = init
         self.n_init = n_init
         self.random_state = random_state
@@ -233,6 +240,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
             radius_tol=self.radius_tol,
             max_epochs=self.max_epochs,
             direction_share=self.direction_share,
+            moves=self.moves,
             seed=seed_from(self.random_state),
         )
 

@@ -245,7 +245,9 @@ def building(rows: Stored, workers: int = 1, *, here: bool = True) -> Needs:
     return Needs(what, parts, needs.rows, ways_out=_smaller_rows(rows))
 
 
-def exact(rows: Stored, dims: int, axes: int | None = None, workers: int = 1, *, here: bool = True) -> Needs:
+def exact(
+    rows: Stored, dims: int, axes: int | None = None, workers: int = 1, *, here: bool = True, guided: bool = False
+) -> Needs:
     """What a solve on the whole matrix needs.
 
     Parameters
@@ -258,11 +260,14 @@ def exact(rows: Stored, dims: int, axes: int | None = None, workers: int = 1, *,
         Axes that an epoch tries; all by default.
     workers, here
         As in `checking`.
+    guided : bool
+        Whether each point answers with a step of its own instead of the number of one.
     """
     n = rows.layout.n
+    steps = (axes or dims) * guided
     parts = {
         "coordinates": REAL * n * dims * (_MAPS if here else COPIES),
-        "answers": REAL * (_ANSWERS_HERE * n if here else _ANSWERS * share(n, workers)),
+        "answers": REAL * ((_ANSWERS_HERE + steps) * n if here else (_ANSWERS + 2 * steps) * share(n, workers)),
         "scratch of the kernel": REAL * _batch(rows) * (2 * (axes or dims) + _OF_BATCH),
     }
     ways_out = (

@@ -54,7 +54,7 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
         )
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     rows, workers, here = stored(source), executor.n_workers, executor.in_process
-    needs = exact(rows, config.n_components, config.tried_axes, workers, here=here)
+    needs = exact(rows, config.n_components, config.tried_axes, workers, here=here, guided=config.guided)
     require(limit, needs, checking(rows, workers, here=here))
     return Plan.of(limit, needs, workers, float(getattr(source, "read_cost", 1.0)))
 
@@ -76,9 +76,9 @@ def checked(
     return kept
 
 
-def warm_up(source: RowSource, n_components: int, executor: AnyExecutor, axes: int | None = None) -> None:
+def warm_up(source: RowSource, config: SolverConfig, executor: AnyExecutor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
-    executor.prepare(partial(warm_up_solver, n_components, source.dtype.name, axes or n_components))
+    executor.prepare(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes, config.guided))
 
 
 CERTIFICATE_MISSING = (
@@ -163,7 +163,7 @@ def embed(
         if not isinstance(init, str):
             init = _brought_near(init, check.rms)
         checkpoint.bind(_identity(config, check, init, n_init))
-        warm_up(source, config.n_components, executor, config.tried_axes)
+        warm_up(source, config, executor)
         began = time.perf_counter()
         begin = partial(_begin, init, source, config, executor, plan.limit)
         name, start, config = _begun(begin, config, checkpoint.strand("start"))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tests.benchmarks.cluster import out_of_core, overhead, workers
 from tests.benchmarks.comparison import compare
+from tests.benchmarks.guided import guided
 from tests.benchmarks.harness import Record, Settings
 from tests.benchmarks.landmark import landmark, million, pcoa
 from tests.benchmarks.roofline import roofline
@@ -21,6 +22,7 @@ CASES: dict[str, Case] = {
     "small": small,
     "roofline": roofline,
     "scaling": scaling,
+    "guided": guided,
     "overhead": overhead,
     "workers": workers,
     "out-of-core": out_of_core,
