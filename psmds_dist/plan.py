@@ -402,15 +402,15 @@ class Plan:
     read_cost: float = 1.0
 
     @classmethod
-    def of(cls, limit: int, needs: Needs, workers: int, read_cost: float = 1.0) -> Plan:
-        """Spend all that the needs leave of the limit on rows.
+    def of(cls, limit: int, needs: Needs, workers: int, read_cost: float = 1.0, *, again: bool = True) -> Plan:
+        """Spend what the needs leave of the limit on rows: all of it where they are gone through again.
 
         Raises
         ------
         BudgetError
             When that is too little.
         """
-        budget = needs.budget(limit)
+        budget = needs.budget(limit) if again else min(needs.budget(limit), needs.rows.once)
         memory = RowMemory.plan(needs.rows, budget)
         return cls(limit, needs, budget, memory, workers, 2.0 if memory.run_blocks > 1 else read_cost)
 

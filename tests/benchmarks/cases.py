@@ -24,6 +24,7 @@ from psmds_dist.report import table
 from psmds_dist.run import measure
 from psmds_dist.schedule import halves
 from psmds_dist.store import open_rows
+from tests.benchmarks import planning
 from tests.benchmarks.data import mnist, swiss_roll
 from tests.benchmarks.tiny import Nothing
 
@@ -310,4 +311,6 @@ CASES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "landmark": landmark,
     "pcoa": pcoa,
     "million": million,
+    "planning": planning.planning,
+    "scheduler": planning.scheduler,
 }
