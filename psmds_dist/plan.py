@@ -20,6 +20,10 @@ and this at the most."""
 KERNELS = 80 * 2**20
 """The same for a session that is there already: what a first run adds to it, by loading libraries and kernels."""
 
+SPARE = 16 * 2**20
+"""What the allocator may keep back. A sixteenth of a limit, and this at the most, is left unspent for it; and a peak
+that is higher than expected by no more is not worth a warning."""
+
 BATCH = 2**15
 """Most points, in whole blocks, that a kernel call has when their rows are kept: its scratch grows with them."""
 
@@ -178,7 +182,7 @@ class Needs:
         """
         if limit < self.least:
             raise BudgetError(self._refusal(limit))
-        return limit - self.total
+        return limit - self.total - min(SPARE, (limit - self.least) // 16)
 
     def room(self, limit: int) -> int:
         """Bytes of rows that a pass may read together."""
@@ -463,7 +467,7 @@ def exceeded(limit: int, before: Mapping[str, tuple[int, int]], peak: Mapping[st
     for name, reached in peak.items():
         resident, earlier = before.get(name, (0, 0))
         most = most_expected(limit, resident)
-        if reached > max(earlier, most):
+        if reached > max(earlier, most + SPARE):
             over[name] = reached - most
     return over
 
