@@ -1,11 +1,14 @@
 """Measured: a process peaks at its limit and 200 MiB at the most, whatever the kind of run."""
 
+import itertools
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from landmarks import LandmarkMDS
+from psmds_dist import PatternSearchMDS
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import build, open_points
 from psmds_dist.plan import FIXED
@@ -13,11 +16,11 @@ from psmds_dist.plan import FIXED
 MIB = 2**20
 N, MANY, S = 5000, 200_000, 100
 
-pytestmark = pytest.mark.slow
-
 BEGIN = """
 import sys
 from psmds_dist.config import SolverConfig
+from landmarks import LandmarkMDS
+from psmds_dist import PatternSearchMDS
 from psmds_dist.executor import InProcessExecutor
 folder, limit, executor = sys.argv[1], int(sys.argv[2]), InProcessExecutor(1)
 """
@@ -74,6 +77,7 @@ def folder(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_process_stays_inside_its_limit_and_an_interpreter(folder, kind):
     code, limit = RUNS[kind]
@@ -83,3 +87,30 @@ def test_a_process_stays_inside_its_limit_and_an_interpreter(folder, kind):
     print(f"{kind}: {peak / MIB:.0f} MiB, {(peak - limit * MIB) / MIB:.0f} beyond {limit}")
     assert 20 * MIB < peak <= limit * MIB + FIXED
     assert {"streamed": cached < 0.3, "cached": cached == 1}.get(kind, True)
+
+
+@pytest.fixture
+def greedy(monkeypatch):
+    """A process that seems to take a terabyte as soon as a run is over."""
+    seen = itertools.chain([(10**8, 10**8)], itertools.repeat((10**12, 10**12)))
+    monkeypatch.setattr(InProcessExecutor, "memory", lambda self: {"in-process": next(seen)})
+
+
+@pytest.mark.parametrize("estimator", [PatternSearchMDS(max_epochs=2), LandmarkMDS(n_landmarks=20)])
+def test_what_took_more_than_planned_is_told(digits, greedy, estimator):
+    estimator.set_params(random_state=0, memory_limit="1 GiB")
+    with pytest.warns(RuntimeWarning, match=r"^1 process took more memory than .*, the most in-process by 930\.1. GiB"):
+        estimator.fit(digits[:200, :200].copy())
+    assert estimator.result_.peak_memory == {"in-process": 10**12}
+    assert estimator.result_.over == {"in-process": 10**12 - 2**30 - FIXED}
+
+
+def test_peaks_are_in_every_result(digits, tmp_path):
+    from psmds_dist.store import read_result
+
+    mds = LandmarkMDS(n_landmarks=20, random_state=0).fit(digits[:200, :200].copy())
+    assert mds.result_.over == {}
+    [peak] = mds.result_.peak_memory.values()
+    assert peak > 20 * MIB
+    mds.save(tmp_path / "map.zarr")
+    assert read_result(tmp_path / "map.zarr")[1]["peak_memory"] == {"in-process": peak}
