@@ -124,6 +124,8 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         Row names.
     model_ : landmarks.model.Model
         What `transform` needs, and `save` writes.
+    result_ : landmarks.fit.LandmarkFit
+        Everything else, such as peak memory.
     n_features_in_ : int
         Columns of X.
     """

@@ -200,6 +200,7 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         "refine": result.config.refine,
         "selection": result.config.selection,
         "seed": result.config.seed,
+        "peak_memory": result.peak_memory,
         "landmark_stress": result.landmark_stress,
         "agreement": result.agreement.tolist(),
         "stress_is_exact": result.exact is not None,

@@ -496,6 +496,64 @@ def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> 
 
 
 @main.command()
+@click.argument("matrix", type=click.Path(), required=False)
+@click.option("--points", "-N", type=float, help="Instead of MATRIX: plan for so many points, without data.")
+@click.option("--landmarks", "-S", "n_landmarks", type=int, help="Plan a map of the points by so many landmarks.")
+@click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
+@click.option("--epochs", type=click.IntRange(0), help="Epochs of the solve [default: what is usual].")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Dask workers; none is started.")
+@click.option("--threads", type=click.IntRange(1), help="Kernel threads of each [default: a share of the cores here].")
+@click.option("--memory-limit", help="Memory a worker may take [default: a share of this machine's].")
+@click.option("--disk", help="What a worker reads in a second, such as 1.5GB/s [default: measured, or 1GB/s].")
+@click.option("--network", default="1.25GB/s", show_default=True, help="What the scheduler's link carries in a second.")
+@click.option("--computed", is_flag=True, help="Dissimilarities to landmarks are computed from points, not read.")
+def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **options: Any) -> None:
+    """Tell what a map of MATRIX, or of so many points, takes: memory, passes, time, and what saturates first.
+
+    A second of measuring on this machine stands for every thread of every worker. Nothing is started.
+    """
+    from psmds_dist import probe
+    from psmds_dist.cost import Rates
+    from psmds_dist.forecast import job_of, plan_of, report, rows_of
+    from psmds_dist.partition import parse_bytes
+    from psmds_dist.rows import stored
+    from psmds_dist.store import load_check, open_rows
+
+    if (matrix is None) == (points is None):
+        raise click.UsageError("give MATRIX, or --points.")
+    dims, workers = options["n_components"], options["workers"]
+    threads = options["threads"] or max(1, probe.available_threads() // workers)
+    limit = options["memory_limit"]
+    bytes_a_worker = probe.memory_share(workers) if limit is None else parse_bytes(limit, "--memory-limit")
+    speed, checked, cost = options["disk"], False, 1.0
+    if matrix is None:
+        rows = rows_of(int(points or 0), n_landmarks, dims)
+    elif n_landmarks is not None:
+        raise click.UsageError("--landmarks goes with --points.")
+    else:
+        source = open_rows(matrix)
+        rows, checked, cost = stored(source), load_check(source) is not None, source.read_cost
+        rows_of(source.n, None, dims)
+        speed = probe.disk(source) if speed is None else speed
+    made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
+    rates = Rates(
+        roots=probe.roots(dims, min(threads, probe.available_threads())),
+        disk=_speed(speed or "1GB/s", "--disk"),
+        network=_speed(options["network"], "--network"),
+    )
+    job = job_of(made, dims, threads, epochs=options["epochs"], checked=checked, computed=options["computed"])
+    click.echo(made.describe())
+    click.echo(report(made, job, rates))
+
+
+def _speed(text: str | float, name: str) -> float:
+    """Bytes a second."""
+    from psmds_dist.partition import parse_bytes
+
+    return float(parse_bytes(text.removesuffix("/s") if isinstance(text, str) else text, name))
+
+
+@main.command()
 @click.argument("result", type=click.Path(exists=True))
 @click.argument("output", type=click.Path(dir_okay=False))
 def export(result: str, output: str) -> None:

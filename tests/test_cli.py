@@ -443,3 +443,35 @@ def test_quality_of_a_landmark_map_asks_for_its_matrix(place, points):
     run("landmarks", "fit", "points.npy", "l.zarr", "--metric", "euclidean", "-S", "40", "-q")
     assert "pass --matrix" in refused("quality", "l.zarr")
     assert "normalised stress" in run("quality", "l.zarr", "--matrix", "square.npy")
+
+
+def test_plan_of_a_store(place):
+    run("distances", "points.npy", "d.zarr", "-q")
+    out = run("plan", "d.zarr", "--memory-limit", "1 MiB", "--threads", 1)
+    lines = out.splitlines()
+    assert lines[0] == f"{N} points, rows 56.2 KiB, 1 process with 1.0 MiB each: kept in memory"
+    heads = [line.split("  ")[0] for line in lines if line]
+    wanted = ["rows", "memory a process", "least that works", "passes", "time", "bytes moved", "saturates first"]
+    assert heads[1:8] == wanted
+    assert {"first epoch", "epochs", "measurement"} < set(heads)
+    assert "stage" in heads
+    assert "check" not in heads  # it is kept with the store
+    sentence = refused("plan", "d.zarr", "--memory-limit", "1kB")
+    needed = re.search(r"--memory-limit\) to ([0-9.]+ KiB)", sentence)[1]
+    assert f"a map of {N} points in 2 dimensions needs {needed}" in sentence
+    run("plan", "d.zarr", "--memory-limit", needed)
+    run("fit", "d.zarr", "m.zarr", "--memory-limit", needed, "--max-epochs", 1, "-q")
+
+
+def test_plan_without_data():
+    million = ("plan", "--points", "1e6", "--workers", 1000, "--threads", 16, "--disk", "1.5GB/s")
+    out = run(*million, "--memory-limit", "8GiB")
+    assert out.startswith("1,000,000 points, rows 3.64 TiB, 1000 workers with 8.00 GiB each: kept in memory")
+    assert "memory here" in out
+    many = run("plan", "-N", "1e8", "-S", 1000, "--workers", 1000, "--memory-limit", "8GiB", "--computed")
+    assert "computed, never stored" in many
+    assert "1 over the panel" in many
+    assert "needs" in refused(*million, "--memory-limit", "1MB")
+    assert "give MATRIX, or --points" in refused("plan")
+    assert "--landmarks must be more than the 2 dimensions" in refused("plan", "-N", "100", "-S", 2)
+    assert "--disk must be a positive number" in refused("plan", "-N", "100", "--disk", "fast")

@@ -24,6 +24,8 @@ from psmds_dist.config import SolverConfig
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.kernels.warm import warm_up_solver
+from psmds_dist.plan import exact
+from psmds_dist.rows import stored
 from psmds_dist.run import embed
 from psmds_dist.store import ZarrRows, open_rows
 
@@ -92,9 +94,16 @@ def same(mds, reference):
 FORMS = ["ours", "square", "tall", "short", "format 2"]
 
 
-@pytest.mark.parametrize("memory_limit", [None, STREAMING])
+def streaming(path, blocks=8):
+    """The smallest limit that works in one process, and so many blocks to keep."""
+    rows = stored(open_rows(path))
+    return exact(rows, 2).least + blocks * rows.block_bytes
+
+
+@pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_same_bits_from_every_layout_cached_and_streamed(stores, reference, form, memory_limit):
+def test_same_bits_from_every_layout_cached_and_streamed(stores, reference, form, streamed):
+    memory_limit = streaming(stores / form) if streamed else None
     mds = PatternSearchMDS(memory_limit=memory_limit, **SETTINGS).fit(stores / form)
     assert (mds.result_.plan.cached_share < 1) == (memory_limit is not None)
     same(mds, reference)
@@ -127,7 +136,7 @@ def test_same_bits_for_every_number_of_workers(client, stores, reference, worker
 def test_same_bits_from_foreign_chunks_on_workers(client, stores, reference):
     with_workers(client, 2)
     for form in ("square", "tall"):
-        mds = PatternSearchMDS(client=client, memory_limit="3 MB", **SETTINGS).fit(stores / form)
+        mds = PatternSearchMDS(client=client, memory_limit=streaming(stores / form), **SETTINGS).fit(stores / form)
         same(mds, reference)
 
 

@@ -1,0 +1,162 @@
+"""The cost model against runs, and the scheduler's part of it against hundreds of stand-in workers."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from psmds_dist import PatternSearchMDS, probe
+from psmds_dist.block import gather
+from psmds_dist.cost import Rates, estimate
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.forecast import job_of, plan_of
+from psmds_dist.ingest import build, open_points
+from psmds_dist.kernels.jit import available_threads
+from psmds_dist.partition import Layout
+from psmds_dist.report import table
+from psmds_dist.rows import stored
+from psmds_dist.schedule import halves
+from psmds_dist.store import open_rows
+from tests.benchmarks.tiny import Nothing
+
+MIB = 2**20
+PROCESSES = 4
+"""Processes that the stand-in workers share."""
+
+
+def scheduler(options: argparse.Namespace) -> dict[str, Any]:
+    """Time of a round beside the kernel with many stand-in workers, N = 200,000, and the line a + b W through it."""
+    counts = (50, 100, 200, 400)
+    found = {}
+    for count in counts:
+        found[count] = _round_seconds(count)
+        print(f"{count} workers: {found[count]:.3f} s", flush=True)
+    slope, base = np.polyfit(counts, [found[count] for count in counts], 1)
+    print(f"a round takes {base:.3f} s + {1e3 * slope:.2f} ms x workers; scheduler, client and workers share the cores")
+    return {"rounds": found, "base": float(base), "worker": float(slope)}
+
+
+def _round_seconds(count: int, epochs: int = 4) -> float:
+    layout = Layout(200_000)
+    work = Nothing(layout, np.zeros((2, layout.n), np.float32))
+    with _stand_ins(count) as client:
+        executor, times = DaskExecutor(client), []
+        for epoch in range(epochs):
+            for blocks in halves(layout, 0, epoch):
+                began = time.perf_counter()
+                gather(executor, work, layout, blocks)
+                times.append(time.perf_counter() - began)
+    return float(np.median(times[2:]))
+
+
+@contextmanager
+def _stand_ins(count: int) -> Iterator[Any]:
+    """A scheduler with so many workers of one thread each, without nannies, in a few processes."""
+    from distributed import Client, LocalCluster
+
+    spawn = multiprocessing.get_context("spawn")
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
+        shares = [count // PROCESSES + (k < count % PROCESSES) for k in range(PROCESSES)]
+        names = [f"stand-in-{k}" for k in range(PROCESSES)]
+        address = cluster.scheduler_address
+        hosts = [
+            spawn.Process(target=_serve, args=(address, *which), daemon=True)
+            for which in zip(names, shares, strict=True)
+        ]
+        for host in hosts:
+            host.start()
+        try:
+            with Client(cluster, set_as_default=False) as client:
+                client.wait_for_workers(count, timeout=240)
+                yield client
+        finally:
+            for host in hosts:
+                host.terminate()
+                host.join()
+
+
+def _serve(address: str, name: str, count: int) -> None:
+    from distributed import Worker
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+
+    async def serve() -> None:
+        workers = [Worker(address, nthreads=1, name=f"{name}-{k}", dashboard=False) for k in range(count)]
+        await asyncio.gather(*workers)
+        await asyncio.gather(*(worker.finished() for worker in workers))
+
+    asyncio.run(serve())
+
+
+def planning(options: argparse.Namespace) -> dict[str, Any]:
+    """Predicted against actual seconds of whole runs, given how many epochs they took."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for n, dims in ((6000, 2), (6000, 5), (12_000, 2)):
+            store = f"{folder}/{n}.zarr"
+            np.save(f"{folder}/points.npy", np.random.default_rng(0).random((n, 8)))
+            build(open_points(f"{folder}/points.npy"), store, InProcessExecutor(), overwrite=True)
+            share = 4 * n * n // 4
+            for name, limit, workers in (("kept", 4096 * MIB, 1), ("streamed", share, 1), ("2 workers", share, 2)):
+                found[f"N = {n:,}, L = {dims}, {name}"] = _exact(store, dims, limit, workers)
+        found |= _by_landmarks(folder)
+    rows = [[name, f"{p:.2f}", f"{a:.2f}", f"{p / a:.2f}"] for name, (p, a) in found.items()]
+    print(table(["", "predicted s", "actual s", "ratio"], rows))
+    return found
+
+
+EPOCHS = 12
+
+
+def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, float]:
+    source = open_rows(store)
+    threads = max(1, available_threads() // workers)
+    settings = {"n_components": dims, "max_epochs": EPOCHS, "radius": 0.1, "random_state": 0, "memory_limit": limit}
+    if workers == 1:
+        rates = _rates(dims, threads, source)
+        actual = PatternSearchMDS(**settings).fit(store).result_.seconds
+    else:
+        with local_client(workers, threads) as client:
+            actual = PatternSearchMDS(client=client, **settings).fit(store).result_.seconds
+            rates = _rates(dims, threads * workers, source)
+    plan = plan_of(stored(source), dims, workers, limit, through_landmarks=False, read_cost=source.read_cost)
+    job = job_of(plan, dims, threads, epochs=EPOCHS, started=False, checked=True)
+    return estimate(job, rates).seconds, actual
+
+
+def _by_landmarks(folder: str, n: int = 100_000, size: int = 500) -> dict[str, tuple[float, float]]:
+    from landmarks import LandmarkMDS
+    from landmarks.building import build_panel
+    from landmarks.panel import points_panel
+    from landmarks.tables import npy_panel
+    from psmds_dist.store import open_panel
+
+    points, panel = f"{folder}/p.npy", f"{folder}/panel.zarr"
+    np.save(points, np.random.default_rng(0).random((n, 16)))
+    build_panel(points_panel(npy_panel(points, "float64"), np.arange(size)), panel, InProcessExecutor())
+    found = {}
+    for name, given, metric in (("points", points, "euclidean"), ("panel", panel, "precomputed")):
+        mds = LandmarkMDS(n_landmarks=size - 20, metric=metric, random_state=0, memory_limit=512 * MIB)
+        mds.fit(given)
+        began = time.perf_counter()
+        mds.fit(given)
+        actual = time.perf_counter() - began
+        rows = stored(open_panel(panel))
+        plan = plan_of(rows, 2, 1, 512 * MIB, through_landmarks=True)
+        job = job_of(plan, 2, available_threads(), computed=name == "points")
+        rates = _rates(2, available_threads(), open_panel(panel))
+        found[f"N = {n:,}, S = {size - 20}, from {name}"] = estimate(job, rates).seconds, actual
+    return found
+
+
+def _rates(dims: int, threads: int, source: Any) -> Rates:
+    return Rates(probe.roots(dims, threads), distances=probe.distances(16), disk=probe.disk(source))
