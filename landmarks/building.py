@@ -61,7 +61,7 @@ def _pass(
 
 def _strip(panel: Panel, executor: Executor, memory_limit: int | None) -> int:
     """Blocks to read together: those stored together, as memory allows, and something for every worker."""
-    limit = panel_limit(memory_limit)
+    limit = panel_limit(panel, memory_limit)
     return min(panel_blocks(panel, limit), -(-layout_of(panel).count // executor.n_workers))
 
 
@@ -171,6 +171,7 @@ def build_panel(
     from psmds_dist.store import create_panel
 
     names = None if ids is None else check_ids(ids, source.n)
+    height = _strip(source, executor, memory_limit)
     target = create_panel(
         path,
         source.n,
@@ -182,7 +183,6 @@ def build_panel(
         source_fingerprint=source.token,
         overwrite=overwrite,
     )
-    height = _strip(source, executor, memory_limit)
     work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
     found = _pass(source, work, height, executor, on_progress)
     return _finish(target, found, names, symmetry_tol)

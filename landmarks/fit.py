@@ -15,10 +15,11 @@ import numpy as np
 from landmarks.evidence import COLUMNS, ROWS, HeldOut, StressEstimate, agreement, estimate
 from landmarks.place import Frame, Place, Placement, place, point_name, require_known, seat
 from landmarks.refine import polish_config, refine_panel
-from landmarks.selection import choose
+from landmarks.selection import choose, require_method
 from landmarks.tables import Panel, picked
 from landmarks.warm import warm_up_landmarks
 from psmds_dist.block import Held, gather
+from psmds_dist.check import refuse_tiny
 from psmds_dist.config import SolverConfig, whole
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
@@ -119,6 +120,7 @@ class LandmarkConfig:
             raise InputError(f"refine must be one of {', '.join(map(repr, REFINEMENTS))}, not {self.refine!r}.")
         if self.closed_form not in ("least_squares", "classical"):
             raise InputError(f"closed_form must be 'least_squares' or 'classical', not {self.closed_form!r}.")
+        require_method(self.selection)
         whole("n_init", self.n_init, 1)
         if self.n_landmarks is not None:
             whole("n_landmarks", self.n_landmarks, 1)
@@ -403,7 +405,9 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
         )
     if not values.any():
         raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
-    return Among(np.ascontiguousarray(values))
+    among = Among(np.ascontiguousarray(values))
+    refuse_tiny(among.values.dtype, among.scale, float(among.values.max()))
+    return among
 
 
 def embed_landmarks(

@@ -222,7 +222,8 @@ def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> Non
 def _brought_near(x: Floats, scale: float) -> Floats:
     """Move coordinates to the origin, where float32 tells them best, by whole steps that cost them no digit."""
     step = 2.0 ** math.ceil(math.log2(scale))
-    return x - step * np.round(x.mean(axis=0) / step)
+    moved: Floats = x - step * np.round(x.mean(axis=0) / step)
+    return moved
 
 
 def _best_of(task: Callable[..., Solution], config: SolverConfig, n_init: int) -> Solution:

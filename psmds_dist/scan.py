@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
-from psmds_dist.partition import Layout
+from psmds_dist.partition import Layout, format_bytes
 from psmds_dist.rows import layout_of
-from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
+from psmds_dist.types import BudgetError, Executor, Floats, Ints, Rows, RowSource
 
 PANEL_BYTES = 128_000_000
 """Most row data that a pass holds at a time in a process, where rows are stored many together."""
@@ -238,11 +238,23 @@ class GatherColumns:
         return found
 
 
-def panel_limit(memory_limit: int | None) -> int:
-    """Bytes of rows that a pass reads together when a worker may take so many.
+def panel_limit(source: RowSource, memory_limit: int | None) -> int:
+    """Bytes of rows that a pass over a source reads together when a worker may take so many.
 
     A task holds its panel, a second one where both orders are read, and chunks on their way.
+
+    Raises
+    ------
+    BudgetError
+        When not even one block fits.
     """
+    layout = layout_of(source)
+    least = 4 * layout.rows * layout.columns * source.dtype.itemsize
+    if memory_limit is not None and memory_limit < least:
+        raise BudgetError(
+            f"memory_limit is {format_bytes(memory_limit)} a worker, but a pass over {layout.n:,} points needs "
+            f"{format_bytes(least)}; raise memory_limit."
+        )
     return PANEL_BYTES if memory_limit is None else min(PANEL_BYTES, memory_limit // 4)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from psmds_dist.config import SolverConfig
@@ -32,12 +33,18 @@ Provider = Callable[[RowSource, SolverConfig, AnyExecutor, int], Start]
 
 def require_start(init: str) -> dict[str, EntryPoint]:
     """Return the starts that packages provide, by name, or refuse one that nobody does."""
-    offered = {point.name: point for point in entry_points(group="psmds.starts")}
+    offered = _offered()
     if init not in ("auto", "random", *offered):
         raise InputError(
             f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
         )
     return offered
+
+
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    """Starts by name; looking through all installed packages takes a while."""
+    return {point.name: point for point in entry_points(group="psmds.starts")}
 
 
 def choose_start(

@@ -124,6 +124,7 @@ def build(
     if zero_diagonal:
         _look_at_diagonal(source)
     rows = _changed(source, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
+    limit = panel_limit(rows, memory_limit)
     target = create(
         path,
         rows.n,
@@ -133,7 +134,6 @@ def build(
         source_fingerprint=rows.token,
         overwrite=overwrite,
     )
-    limit = panel_limit(memory_limit)
     scan = _pass(rows, target, executor, limit, on_progress)
     try:
         check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol)

@@ -45,7 +45,12 @@ def called(arguments: list[str], folder: Path, *, process: bool) -> Ended:
     """Run a command; an exception that is no exit is a fault."""
     if process:
         done = subprocess.run(
-            [sys.executable, "-m", "psmds_dist.cli", *arguments], capture_output=True, text=True, timeout=60, cwd=folder, check=False
+            [sys.executable, "-m", "psmds_dist.cli", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=folder,
+            check=False,
         )
         return Ended(done.returncode, done.stdout, done.stderr)
     with contextlib.chdir(folder), warnings.catch_warnings():
@@ -148,7 +153,12 @@ def options(choose: Chooser, table: Table) -> tuple[list[Any], Verdict]:
 def file_of(choose: Chooser, folder: Path) -> tuple[Path, np.ndarray | None, Verdict, str]:
     """A file or directory that a matrix is read from, and the matrix in it."""
     (folder / "bad.txt").write_text("0\n1\nx\n")
-    kind = seldom(choose, "npy", ["text", "empty", "cut short", "pickle", "directory", "nothing", "zip", "store of another", "huge header"], 8)
+    kind = seldom(
+        choose,
+        "npy",
+        ["text", "empty", "cut short", "pickle", "directory", "nothing", "zip", "store of another", "huge header"],
+        8,
+    )
     given = matrices.matrix(choose, folder, [])
     a = given.array
     place = folder / "given.npy"
@@ -195,10 +205,18 @@ def fit(choose: Chooser, folder: Path) -> str:
     def right(end: Ended) -> None:
         assert a is not None
         found = read_result(folder / "map.zarr")
-        require_right_map(a, rows, found.embedding, {"normalized_stress": found.stress.normalized_stress, "mse": found.stress.mse}, bound=np.inf)
+        require_right_map(
+            a,
+            rows,
+            found.embedding,
+            {"normalized_stress": found.stress.normalized_stress, "mse": found.stress.mse},
+            bound=np.inf,
+        )
         assert "normalised stress" in end.out
 
-    return judged(choose, ["fit", place, "map.zarr", *words], worse(verdict, own, options_verdict), story, folder, right)
+    return judged(
+        choose, ["fit", place, "map.zarr", *words], worse(verdict, own, options_verdict), story, folder, right
+    )
 
 
 def ingest(choose: Chooser, folder: Path) -> str:
@@ -223,7 +241,9 @@ def ingest(choose: Chooser, folder: Path) -> str:
         assert info.code == 0
         assert f"points               {stored.n}" in info.out
 
-    return judged(choose, ["ingest", place, "store", *words], worse(verdict, own, options_verdict), story, folder, right)
+    return judged(
+        choose, ["ingest", place, "store", *words], worse(verdict, own, options_verdict), story, folder, right
+    )
 
 
 def distances(choose: Chooser, folder: Path) -> str:
@@ -231,10 +251,19 @@ def distances(choose: Chooser, folder: Path) -> str:
     n = choose.pick([20, 8, 3, 2, 0])
     x = matrices.points(choose, n)
     spoil = seldom(choose, "none", ["nan", "flat", "text", "complex", "square"], 4)
-    x = {"nan": x * np.nan, "flat": x.ravel(), "text": x.astype(str), "complex": x * 1j, "square": squareform(pdist(x)) if n > 1 else x}.get(spoil, x)
+    x = {
+        "nan": x * np.nan,
+        "flat": x.ravel(),
+        "text": x.astype(str),
+        "complex": x * 1j,
+        "square": squareform(pdist(x)) if n > 1 else x,
+    }.get(spoil, x)
     np.save(folder / "x.npy", x)
-    words, options_verdict = options(choose, {**RUNNING, "--metric": (["euclidean", "cityblock"], ["nonsense", "", "Euclid"]), "--dtype": FIT["--dtype"]})
-    good = spoil in ("none", "square") and n >= 3
+    words, options_verdict = options(
+        choose,
+        {**RUNNING, "--metric": (["euclidean", "cityblock"], ["nonsense", "", "Euclid"]), "--dtype": FIT["--dtype"]},
+    )
+    good = spoil in ("none", "square") and n >= 3 and len(np.unique(x, axis=0)) > 1
 
     def right(end: Ended) -> None:
         assert len(np.unique(x, axis=0)) > 1
@@ -245,7 +274,14 @@ def distances(choose: Chooser, folder: Path) -> str:
         np.testing.assert_allclose(found, squareform(pdist(x, metric)), rtol=1e-6)
         assert ("looks like dissimilarities" in end.err) == (spoil == "square")
 
-    return judged(choose, ["distances", "x.npy", "store", *words], worse(Verdict.RIGHT if good else Verdict.REFUSED, options_verdict), spoil, folder, right)
+    return judged(
+        choose,
+        ["distances", "x.npy", "store", *words],
+        worse(Verdict.RIGHT if good else Verdict.REFUSED, options_verdict),
+        spoil,
+        folder,
+        right,
+    )
 
 
 def landmarks(choose: Chooser, folder: Path) -> str:
@@ -257,7 +293,11 @@ def landmarks(choose: Chooser, folder: Path) -> str:
     np.save(folder / "bad.npy", x * np.nan)
     np.save(folder / "new.npy", x[:4])
     kind, command = choose.pick(["x.npy", "d.npy", "bad.npy", "nowhere.npy"]), choose.pick(["fit", "panel"])
-    table = {k: v for k, v in LANDMARKS.items() if command == "fit" or k not in ("--components", "--refine", "--starts", "--no-evidence")}
+    table = {
+        k: v
+        for k, v in LANDMARKS.items()
+        if command == "fit" or k not in ("--components", "--refine", "--starts", "--no-evidence")
+    }
     words, options_verdict = options(choose, table)
     if "-S" not in words:
         words += ["-S", 12]
@@ -276,7 +316,14 @@ def landmarks(choose: Chooser, folder: Path) -> str:
         assert new.code == (0 if kind == "x.npy" else 1), new
         assert (folder / "new.csv").exists() == (kind == "x.npy")
 
-    return judged(choose, ["landmarks", command, kind, "out", *words], worse(Verdict.RIGHT if good else Verdict.REFUSED, options_verdict), kind, folder, right)
+    return judged(
+        choose,
+        ["landmarks", command, kind, "out", *words],
+        worse(Verdict.RIGHT if good else Verdict.REFUSED, options_verdict),
+        kind,
+        folder,
+        right,
+    )
 
 
 @cache
@@ -300,10 +347,35 @@ def others(choose: Chooser, folder: Path) -> str:
     np.save(folder / "other.npy", np.zeros((5, 5)))
     (folder / "text.txt").write_text("mine")
     (folder / "empty").mkdir()
-    thing = choose.pick(["map", "store", "model", "d.npy", "text.txt", "empty", "nowhere", "", ".", "map/embedding", "store/dissimilarities"])
+    thing = choose.pick(
+        [
+            "map",
+            "store",
+            "model",
+            "d.npy",
+            "text.txt",
+            "empty",
+            "nowhere",
+            "",
+            ".",
+            "map/embedding",
+            "store/dissimilarities",
+        ]
+    )
     command = choose.pick(["info", "quality", "export", "transform"])
-    output = choose.pick(["out.csv", "out.tsv", "out.npy", "OUT.NPY", "out", "out.xlsx", "no/such/out.csv", "empty", "text.txt", ""])
-    matrix = choose.pick([[], ["--matrix", "d.npy"], ["--matrix", "store"], ["--matrix", "other.npy"], ["--matrix", "nowhere"], ["--matrix", "map"]])
+    output = choose.pick(
+        ["out.csv", "out.tsv", "out.npy", "OUT.NPY", "out", "out.xlsx", "no/such/out.csv", "empty", "text.txt", ""]
+    )
+    matrix = choose.pick(
+        [
+            [],
+            ["--matrix", "d.npy"],
+            ["--matrix", "store"],
+            ["--matrix", "other.npy"],
+            ["--matrix", "nowhere"],
+            ["--matrix", "map"],
+        ]
+    )
     extra = choose.pick([[], ["--worst", "3"], ["--worst", "-1"], ["--worst", "x"], ["--nonsense"]])
     found = {
         "info": (["info", thing], thing in ("map", "store", "model", "store/dissimilarities")),

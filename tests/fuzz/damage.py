@@ -52,13 +52,20 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "panel": lambda place: _of_fit(LandmarkMDS(random_state=0, n_init=1, evidence=False).fit(str(place))),
     "map": lambda place: _of_result(read_result(place)),
     "model": lambda place: (LandmarkMDS.load(place).transform(np.ones((2, 3))), LandmarkMDS.load(place).embedding_),
-    "landmarks of a store": lambda place: _of_fit(LandmarkMDS(random_state=0, n_landmarks=12, n_init=1).fit(str(place))),
+    "landmarks of a store": lambda place: _of_fit(
+        LandmarkMDS(random_state=0, n_landmarks=12, n_init=1).fit(str(place))
+    ),
     "quality of a map": lambda place: _of_result(read_result(place)),
     "description": lambda place: _without_check(describe(place)),
     "rows of a panel": lambda place: _of_panel(place),
     "rows of a store": lambda place: _of_rows(open_rows(place).with_checksums()),
 }
-SUBJECTS = {"landmarks of a store": "store", "quality of a map": "map", "rows of a panel": "panel", "rows of a store": "store"}
+SUBJECTS = {
+    "landmarks of a store": "store",
+    "quality of a map": "map",
+    "rows of a panel": "panel",
+    "rows of a store": "store",
+}
 
 
 def _of_fit(mds: Any) -> Any:
@@ -66,7 +73,15 @@ def _of_fit(mds: Any) -> Any:
 
 
 def _of_result(result: Any) -> Any:
-    return result.embedding, result.raw_embedding, result.stress.mse, result.stress.point_stress, result.history, result.ids, result.attributes
+    return (
+        result.embedding,
+        result.raw_embedding,
+        result.stress.mse,
+        result.stress.point_stress,
+        result.history,
+        result.ids,
+        result.attributes,
+    )
 
 
 def _of_rows(rows: Any) -> Any:

@@ -170,10 +170,10 @@ def scaled(choose: Chooser, folder: Path) -> str:
 LANDMARK_PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "n_components": ([2, 3, 1, np.int8(2)], PARAMETERS["n_components"][1]),
     "n_landmarks": ([None, 10, 30, 40, np.int64(12)], [0, -1, 1, 2, 2.5, "x", True, 10**6, [3]]),
-    "landmarks": ([None, list(range(12)), np.arange(40)], [[0, 0, 1, 2], [-1, 2, 3, 4], [40, 1, 2, 3], "x", 3, [0.5, 1, 2, 3], [], [[0, 1, 2, 3]]]),
+    "landmarks": ([None, list(range(12)), np.arange(40)], [[0, 0, 1, 2], [-1, 2, 3, 4], [60, 1, 2, 3], "x", 3, [0.5, 1, 2, 3], [], [[0, 1, 2, 3]]]),
     "selection": (["random", "maxmin", "kmeans++"], ["x", None, 3, ["random"]]),
-    "metric": (["precomputed"], ["x", "", "Euclidean!"]),
-    "metric_params": ([None, {}], [{"p": 3}]),
+    "metric": (["precomputed"], ["x", "", "Euclidean!", None, 3, ["euclidean"]]),
+    "metric_params": ([None, {}], [{"p": 3}, 5, "x"]),
     "refine": (["none", "panel", "full"], ["x", None, 3, True, ["none"]]),
     "n_init": ([1, 3], [0, -1, None, "x", 1.5, True]),
     "closed_form": (["least_squares", "classical"], ["x", None, 3]),
@@ -189,7 +189,7 @@ def landmark_parameters(choose: Chooser, folder: Path) -> str:
     """``LandmarkMDS`` with any parameters."""
     t = small_matrix(60)
     found, verdict = chosen(choose, LANDMARK_PARAMETERS)
-    if found.get("landmarks") is not None and found.get("n_landmarks") is not None:
+    if found.get("landmarks") is not None or found.get("refine") == "panel":
         verdict = worse(verdict, Verdict.EITHER)
     mds = LandmarkMDS(**{"random_state": 0, "n_landmarks": None if "landmarks" in found else 20, **found})
 
@@ -212,7 +212,7 @@ def landmark_fit(choose: Chooser, folder: Path) -> str:
     own = on_landmarks(given, rows)
     if refine == "panel":
         own = worse(own, Verdict.EITHER)  # small matrices leave no pairs to judge by
-    mds = LandmarkMDS(dtype=rows, refine=refine, random_state=0, n_init=2)
+    mds = LandmarkMDS(dtype=rows, refine=refine, random_state=0, n_init=2, n_landmarks=None if n_of(given) < 24 else 16)
 
     def call() -> None:
         mds.fit(given.value)
@@ -222,6 +222,11 @@ def landmark_fit(choose: Chooser, folder: Path) -> str:
         assert np.isfinite(mds.embedding_).all()
 
     return judged(call, own, f"{given.story}, rows {rows}, refine {refine}")
+
+
+def n_of(given: matrices.Given) -> int:
+    """Number of points, if it is one of arrays."""
+    return len(given.array) if isinstance(given.array, np.ndarray) and given.array.ndim else 0
 
 
 def on_landmarks(given: matrices.Given, rows: str) -> Verdict:
