@@ -618,7 +618,10 @@ def test_what_is_no_result_is_told(tmp_path, store):
     [
         (lambda place: shutil.rmtree(place / "map"), r"r is damaged \(.*map/zarr.json"),
         (lambda place: shutil.rmtree(place / "map/c"), r"map is damaged \(it is not complete"),
-        (lambda place: flip(next(p for p in (place / "map/c").rglob("*") if p.is_file())), r"map is damaged \(.*checksum"),
+        (
+            lambda place: flip(next(p for p in (place / "map/c").rglob("*") if p.is_file())),
+            r"map is damaged \(.*checksum",
+        ),
         (lambda place: forget(place / "zarr.json", "mse"), r"r is damaged \('mse' is missing"),
     ],
     ids=["array", "chunk", "bit", "attribute"],
