@@ -39,7 +39,8 @@ class SolverConfig:
     eps : float
         The radius halves when an epoch lowers the error by at most this share.
     radius : float or None
-        Starting radius in units of the dissimilarities; None searches for one.
+        Starting radius in units of the dissimilarities, at most `FAR` of their root mean squares; None searches for
+        one.
     radius_tol : float or None
         The solve ends once the radius is at or below this, in units of the dissimilarities; None means
         `RADIUS_TOL` of their root mean square.
