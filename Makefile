@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint bench bench-quick audit clean
+.PHONY: demo test lint bench bench-quick fuzz audit clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
@@ -30,6 +30,9 @@ bench-quick: $(READY)
 audit: $(READY)
 	-@$(BIN)/python -m pip install --quiet --retries 0 'pip-audit>=2.7'
 	@$(BIN)/python .ci/audit.py
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --cases 10000 --seed 0
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "psmds-dist needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3."; exit 1; }

@@ -177,6 +177,7 @@ def build_panel(
     from psmds_dist.store import create_panel
 
     names = None if ids is None else check_ids(ids, source.n)
+    height = _strip(source, executor, memory_limit)
     target = create_panel(
         path,
         source.n,
@@ -188,7 +189,6 @@ def build_panel(
         source_fingerprint=source.token,
         overwrite=overwrite,
     )
-    height = _strip(source, executor, memory_limit)
     work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
     found = _pass(source, work, height, executor, on_progress)
     return _finish(target, found, names, symmetry_tol)

@@ -87,7 +87,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     with running(**where_to_run_of(options)) as executor:
         mds = LandmarkMDS(
             landmarks=_own(options["landmarks"]),
-            metric=options["metric"] or "precomputed",
+            metric="precomputed" if options["metric"] is None else options["metric"],
             evidence=not options["no_evidence"],
             random_state=options["seed"],
             on_stage=say,
@@ -201,7 +201,7 @@ def panel(source: str, target: str, **options: Any) -> None:
 
     if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(target)):
         raise InputError(f"{target} is where INPUT is read from: give another path for the panel.")
-    metric = options["metric"] or "precomputed"
+    metric = "precomputed" if options["metric"] is None else options["metric"]
     config = LandmarkConfig(
         n_landmarks=options["n_landmarks"], landmarks=_own(options["landmarks"]), selection=options["selection"],
         seed=options["seed"],

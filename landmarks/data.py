@@ -386,6 +386,8 @@ def open_data(
         When it is none of these.
     """
     dtype = row_type(dtype)
+    if metric_params is not None and not isinstance(metric_params, Mapping):
+        raise InputError(f"metric_params must be a dictionary of parameters of the metric, not {metric_params!r}.")
     if metric != "precomputed":
         with points_input(X, executor, scratch=scratch) as points:
             yield PointsData.of(points, metric, dict(metric_params or {}), dtype)

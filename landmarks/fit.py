@@ -32,7 +32,7 @@ from landmarks.place import (
 )
 from landmarks.plan import FitPlan, plan_fit
 from landmarks.refine import polish_config, refine_panel
-from landmarks.selection import choose
+from landmarks.selection import choose, require_method
 from landmarks.tables import Panel, picked
 from landmarks.warm import warm_up_landmarks
 from psmds_dist.block import Held
@@ -143,6 +143,7 @@ class LandmarkConfig:
             raise InputError(f"refine must be one of {', '.join(map(repr, REFINEMENTS))}, not {self.refine!r}.")
         if self.closed_form not in ("least_squares", "classical"):
             raise InputError(f"closed_form must be 'least_squares' or 'classical', not {self.closed_form!r}.")
+        require_method(self.selection)
         whole("n_init", self.n_init, 1)
         if self.n_landmarks is not None:
             whole("n_landmarks", self.n_landmarks, 1)

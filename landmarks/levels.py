@@ -13,6 +13,7 @@ from landmarks.evidence import agreement
 from landmarks.place import EXACT, FLOOR, ROUGH, Frame, mutual_errors, place
 from landmarks.refine import START, polish_config
 from landmarks.tables import Panel, picked
+from psmds_dist.check import refuse_tiny
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
@@ -93,7 +94,9 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
         )
     if not values.any():
         raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
-    return Among(np.ascontiguousarray(values))
+    among = Among(np.ascontiguousarray(values))
+    refuse_tiny(among.values.dtype, among.scale, float(among.values.max()))
+    return among
 
 
 def map_landmarks(among: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor) -> Mapped:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -130,7 +131,7 @@ def conclude(
     _refuse_negative(scan, ids)
     _refuse_diagonal(scan.diagonal, ids)
     highest = max(block.highest for block in scan.blocks)
-    _refuse_tiny(scan, rms, highest)
+    refuse_tiny(scan.dtype, rms, highest)
     pair = _doubtful_pair(scan, source, executor, symmetry_tol * rms, room)
     if pair is not None and pair.difference > symmetry_tol * rms:
         raise InputError(_asymmetric(pair, rms, symmetry_tol, ids))
@@ -215,13 +216,12 @@ def _refuse_diagonal(diagonal: Floats, ids: Ids) -> None:
         )
 
 
-def _refuse_tiny(scan: Scan, rms: float, highest: float) -> None:
+def refuse_tiny(dtype: np.dtype[Any], rms: float, highest: float) -> None:
     """Refuse what has lost its digits, or would in float64 squares of differences, and so seem to be fitted."""
-    name, limits = scan.dtype.name, np.finfo(scan.dtype)
+    name, limits = dtype.name, np.finfo(dtype)
     if highest == 0:
         raise InputError(
-            f"all {scan.n} x {scan.n} dissimilarities are zero as {name}, so there is nothing to map; check how "
-            "they were computed."
+            f"all dissimilarities are zero as {name}, so there is nothing to map; check how they were computed."
         )
     least = float(limits.tiny / limits.eps)
     if rms < (math.sqrt(least) if name == "float64" else least):

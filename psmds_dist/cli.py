@@ -264,9 +264,7 @@ def distances(points: str, target: str, metric: str, **options: Any) -> None:
 
     source = open_points(points, metric, dtype=options["dtype"])
     if not options["quiet"] and seem_dissimilarities(points):
-        click.echo(
-            f"Note: {points} looks like dissimilarities already; to use them as they are: psmds ingest", err=True
-        )
+        click.echo(f"Note: {points} looks like dissimilarities already; 'psmds ingest' takes them as such.", err=True)
     with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, metric=metric)
 

@@ -40,7 +40,8 @@ class SolverConfig:
         Share of the error that does not matter: the radius halves when an epoch lowers the error by less (near the
         end earlier, see `psmds_dist.schedule.small_gain`).
     radius : float or None
-        Starting radius in units of the dissimilarities; None searches for one.
+        Starting radius in units of the dissimilarities, at most `FAR` of their root mean squares; None searches for
+        one.
     radius_tol : float or None
         The solve ends once the radius is at or below this, in units of the dissimilarities; None means
         `RADIUS_TOL` of their root mean square, or where moves of that length change the error by less than ``eps``

@@ -185,12 +185,12 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : ndarray, data frame, zarr.Array, dask.array.Array, or path of a Zarr store; (n, n)
+        X : ndarray, data frame, zarr.Array, dask.array.Array, or path of a Zarr store or .npy file; (n, n)
             Symmetric dissimilarities with a zero diagonal; a 1-D array is taken as SciPy's condensed form.
         y : ignored
             For scikit-learn's sake.
         init : (n, n_components) ndarray, optional
-            Coordinates to start from.
+            Coordinates to start from, in units of the dissimilarities.
 
         Returns
         -------

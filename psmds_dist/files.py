@@ -37,19 +37,18 @@ def file_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
     What is no plain file, such as ``/dev/stdout``, is written to as it is.
     """
     place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
-        yield place
-        return
-    fresh = place.with_name(f".{uuid.uuid4().hex[:12]}-{place.name}")  # keeps its ending, which tells the format
+    plain = place.is_file() or not place.exists()
+    beside = place.with_name(f".{uuid.uuid4().hex[:12]}-{place.name}")  # keeps its ending, which tells the format
     try:
-        yield fresh
-        _sync(fresh)
-        os.replace(fresh, place)
-        _sync(place.parent)
+        yield beside if plain else place
+        if plain:
+            _sync(beside)
+            os.replace(beside, place)
+            _sync(place.parent)
     except OSError as error:
         raise StorageError(f"{os.fspath(path)} cannot be written: {error.strerror or error}.") from None
     finally:
-        fresh.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
 
 
 @contextmanager

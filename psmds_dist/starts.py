@@ -41,6 +41,12 @@ def require_start(init: str) -> dict[str, EntryPoint]:
     return offered
 
 
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    """Starts by name; looking through all installed packages takes a while."""
+    return {point.name: point for point in entry_points(group="psmds.starts")}
+
+
 def choose_start(
     init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
 ) -> tuple[str, Start | None]:
@@ -82,12 +88,6 @@ def choose_start(
         with suppress(InputError, BudgetError):  # landmarks that do not do, or do not fit: nobody asked for them
             return "landmarks", _provided(offered["landmarks"], source, config, executor, memory_limit)
     return "random", None
-
-
-@cache
-def _offered() -> dict[str, EntryPoint]:
-    """Starts that packages provide, by name; looking through what is installed takes milliseconds."""
-    return {point.name: point for point in entry_points(group="psmds.starts")}
 
 
 def _provided(

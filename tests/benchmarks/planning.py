@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from tests.benchmarks.tiny import Nothing
 
 from psmds_dist import PatternSearchMDS, probe
 from psmds_dist.block import gather
@@ -26,7 +27,6 @@ from psmds_dist.report import table
 from psmds_dist.rows import stored
 from psmds_dist.schedule import halves
 from psmds_dist.store import open_rows
-from tests.benchmarks.tiny import Nothing
 
 MIB = 2**20
 PROCESSES = 4

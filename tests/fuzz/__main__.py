@@ -6,41 +6,14 @@ Each case is made from the seed, the name of its entry and its number alone: ``-
 from __future__ import annotations
 
 import argparse
-import faulthandler
-import signal
+import itertools
+import multiprocessing
 import sys
-import time
 from collections import Counter
-from types import FrameType
+from concurrent.futures import ProcessPoolExecutor
 
-from tests.fuzz.choosing import Seeded
 from tests.fuzz.entries import ENTRIES
-from tests.fuzz.judging import Fault, own_folder
-
-HANG = 20
-"""Seconds after which a case counts as hanging."""
-
-
-class Hang(BaseException):
-    """A case that takes too long."""
-
-
-def _hang(signum: int, frame: FrameType | None) -> None:
-    raise Hang
-
-
-def run(entry: str, seed: int, case: int) -> str:
-    """Run one case and return how it ended; raises `Fault`."""
-    faulthandler.dump_traceback_later(3 * HANG, exit=True)  # for what no signal handler can interrupt
-    signal.setitimer(signal.ITIMER_REAL, HANG)
-    try:
-        with own_folder() as folder:
-            return ENTRIES[entry](Seeded(seed, entry, case), folder)
-    except Hang:
-        raise Fault(f"no end after {HANG} s") from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        faulthandler.cancel_dump_traceback_later()
+from tests.fuzz.running import Batch, batches, prepare, run_batch
 
 
 def main() -> None:
@@ -49,30 +22,33 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=list(ENTRIES), default=list(ENTRIES), metavar="ENTRY")
     parser.add_argument("--case", type=int, help="only this case of the entries")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
-    signal.signal(signal.SIGALRM, _hang)
-    ends: dict[str, Counter[str]] = {entry: Counter() for entry in options.only}
-    seconds: Counter[str] = Counter()
-    for k in range(options.cases if options.case is None else len(options.only)):
-        entry = options.only[k % len(options.only)]
-        case = k // len(options.only) if options.case is None else options.case
-        began = time.perf_counter()
-        try:
-            ends[entry][run(entry, options.seed, case)] += 1
-        except Exception as fault:
-            ends[entry]["fault"] += 1
-            kind = "" if isinstance(fault, Fault) else f"{type(fault).__name__}: "
-            print(f"--seed {options.seed} --only '{entry}' --case {case}\n    {kind}{fault}", flush=True)
-        seconds[entry] += time.perf_counter() - began
+    parts = batches(options.only, options.cases)
+    if options.case is not None:
+        parts = [(entry, range(options.case, options.case + 1)) for entry in options.only]
+    done = {entry: Batch(entry) for entry in options.only}
+    prepare()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(options.jobs, len(parts)), context, initializer=prepare) as pool:
+        entries, cases = zip(*parts, strict=True)
+        for batch in pool.map(run_batch, entries, itertools.repeat(options.seed), cases):
+            total = done[batch.entry]
+            total.ends += batch.ends
+            total.seconds += batch.seconds
+            for fault in batch.faults:
+                print(fault, flush=True)
+    sys.exit(report(list(done.values())))
+
+
+def report(done: list[Batch]) -> int:
+    """Print the table and return the exit code."""
     print(f"\n{'entry':30}{'cases':>8}{'right':>8}{'refused':>9}{'faults':>8}{'seconds':>9}")
-    for entry, count in ends.items():
-        columns = count.total(), count["right"], count["refused"], count["fault"], seconds[entry]
-        print("{:30}{:8,}{:8,}{:9,}{:8,}{:9.1f}".format(entry, *columns))
-    every = sum(ends.values(), Counter())
-    print("{:30}{:8,}{:8,}{:9,}{:8,}{:9.1f}".format(
-        "all", every.total(), every["right"], every["refused"], every["fault"], sum(seconds.values())
-    ))  # fmt: skip
-    sys.exit(1 if every["fault"] else 0)
+    every = Batch("all", sum((b.ends for b in done), Counter()), seconds=sum(b.seconds for b in done))
+    for b in [*done, every]:
+        columns = b.ends.total(), b.ends["right"], b.ends["refused"], b.ends["fault"], b.seconds
+        print("{:30}{:8,}{:8,}{:9,}{:8,}{:9.1f}".format(b.entry, *columns))
+    return 1 if every.ends["fault"] else 0
 
 
 if __name__ == "__main__":

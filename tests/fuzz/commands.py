@@ -130,7 +130,7 @@ LANDMARKS: Table = {
     "--dtype": (["float32", "float64"], ["float16"]),
     "--no-evidence": ([None], []),
     "--metric": ([], ["nonsense", ""]),
-}  # fmt: skip
+}
 
 
 def options(choose: Chooser, table: Table) -> tuple[list[Any], Verdict]:
@@ -263,7 +263,7 @@ def distances(choose: Chooser, folder: Path) -> str:
         choose,
         {**RUNNING, "--metric": (["euclidean", "cityblock"], ["nonsense", "", "Euclid"]), "--dtype": FIT["--dtype"]},
     )
-    good = spoil in ("none", "square") and n >= 3
+    good = spoil in ("none", "square") and n >= 3 and len(np.unique(x, axis=0)) > 1
 
     def right(end: Ended) -> None:
         assert len(np.unique(x, axis=0)) > 1
@@ -335,8 +335,11 @@ def workplace() -> Path:
     np.save(folder / "x.npy", x)
     np.save(folder / "d.npy", squareform(pdist(x)))
     for words in (
-        ["fit", "d.npy", "map"], ["ingest", "d.npy", "store"], ["landmarks", "fit", "d.npy", "model", "-S", "20"], ["export", "map", "out.csv"]
-    ):  # fmt: skip
+        ["fit", "d.npy", "map"],
+        ["ingest", "d.npy", "store"],
+        ["landmarks", "fit", "d.npy", "model", "-S", "20"],
+        ["export", "map", "out.csv"],
+    ):
         assert called(words, folder, process=False).code == 0
     return folder
 
@@ -379,11 +382,22 @@ def others(choose: Chooser, folder: Path) -> str:
     extra = choose.pick([[], ["--worst", "3"], ["--worst", "-1"], ["--worst", "x"], ["--nonsense"]])
     found = {
         "info": (["info", thing], thing in ("map", "store", "model", "store/dissimilarities")),
-        "quality": (["quality", thing, *matrix, *extra], thing in ("map", "model") and matrix[1:] not in (["other.npy"], ["nowhere"], ["map"])
-                    and extra in ([], ["--worst", "3"]) and not (thing == "model" and not matrix)),
-        "export": (["export", thing, output], thing in ("map", "model") and output.lower() in ("out.csv", "out.tsv", "out.npy")),
-        "transform": (["landmarks", "transform", thing, choose.pick(["other.npy", "d.npy", "nowhere", "text.txt"]), output], False),
-    }  # fmt: skip
+        "quality": (
+            ["quality", thing, *matrix, *extra],
+            thing in ("map", "model")
+            and matrix[1:] not in (["other.npy"], ["nowhere"], ["map"])
+            and extra in ([], ["--worst", "3"])
+            and not (thing == "model" and not matrix),
+        ),
+        "export": (
+            ["export", thing, output],
+            thing in ("map", "model") and output.lower() in ("out.csv", "out.tsv", "out.npy"),
+        ),
+        "transform": (
+            ["landmarks", "transform", thing, choose.pick(["other.npy", "d.npy", "nowhere", "text.txt"]), output],
+            False,
+        ),
+    }
     words, good = found[command]
     before = snapshot(folder)
     verdict = Verdict.RIGHT if good else Verdict.REFUSED
@@ -408,12 +422,19 @@ def full_disk(choose: Chooser, folder: Path) -> str:
     shutil.copytree(workplace(), folder, dirs_exist_ok=True)
     if choose.number(0, 1):
         (folder / "out.csv").unlink()
-    words = choose.pick([
-        ["fit", "d.npy", "map2"], ["fit", "store", "map", "--overwrite"], ["fit", "d.npy", "map2", "--plot", "out.png"],
-        ["ingest", "d.npy", "store2"], ["distances", "x.npy", "store2"],
-        ["export", "map", "out.csv"], ["export", "map", "out.npy"],
-        ["landmarks", "fit", "d.npy", "model", "-S", "20"], ["landmarks", "panel", "d.npy", "panel", "-S", "20"],
-    ])  # fmt: skip
+    words = choose.pick(
+        [
+            ["fit", "d.npy", "map2"],
+            ["fit", "store", "map", "--overwrite"],
+            ["fit", "d.npy", "map2", "--plot", "out.png"],
+            ["ingest", "d.npy", "store2"],
+            ["distances", "x.npy", "store2"],
+            ["export", "map", "out.csv"],
+            ["export", "map", "out.npy"],
+            ["landmarks", "fit", "d.npy", "model", "-S", "20"],
+            ["landmarks", "panel", "d.npy", "panel", "-S", "20"],
+        ]
+    )
     most = choose.pick([0, 100, 400, 1000, 3000])
     before = snapshot(folder)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -440,6 +461,10 @@ def full_disk(choose: Chooser, folder: Path) -> str:
 
 
 ENTRIES = {
-    "psmds fit": fit, "psmds ingest": ingest, "psmds distances": distances, "psmds landmarks": landmarks,
-    "psmds info, quality, export": others, "psmds on a full disk": full_disk,
-}  # fmt: skip
+    "psmds fit": fit,
+    "psmds ingest": ingest,
+    "psmds distances": distances,
+    "psmds landmarks": landmarks,
+    "psmds info, quality, export": others,
+    "psmds on a full disk": full_disk,
+}

@@ -66,8 +66,14 @@ ODD = [None, "two", -1, 0, 2.5, float("nan"), float("inf"), True, [2], {}, Odd()
 PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "n_components": ([2, 3, 1, 5, np.int8(2), np.uint64(3)], [None, "two", -1, 0, 2.5, True, [2], 10**9, float("nan")]),
     "bad_moves": ([True, False], [None, "yes", 1, 0, [True]]),
-    "eps": ([1e-4, 0, 0.5, 1e300, 5e-324, np.float32(0.1), Fraction(1, 8)], [None, "x", -1, float("nan"), float("inf"), True, 1j]),
-    "radius": ([None, 1.0, 0.01, 1e-3, 5, np.float32(2)], ["x", -1, 0, float("nan"), float("inf"), True, 1e19, 1e200, 1e308]),
+    "eps": (
+        [1e-4, 0, 0.5, 1e300, 5e-324, np.float32(0.1), Fraction(1, 8)],
+        [None, "x", -1, float("nan"), float("inf"), True, 1j],
+    ),
+    "radius": (
+        [None, 1.0, 0.01, 1e-3, 5, np.float32(2)],
+        ["x", -1, 0, float("nan"), float("inf"), True, 1e19, 1e200, 1e308],
+    ),
     "radius_tol": ([None, 0.1, 1e-3, 1e6], ["x", -1, 0, float("nan"), float("inf"), True]),
     "max_epochs": ([500, 0, 1, 3, 10**6], [None, "x", -1, 2.5, True, float("inf")]),
     "direction_share": ([1.0, 0.5, 1e-9, 1], [None, "x", 0, -1, 2, float("nan"), True]),
@@ -76,12 +82,15 @@ PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "random_state": ([0, 7, None, 2**64, 2**100], [-1, "x", 1.5, True, 2**128, [1], 10**60]),
     "dtype": (["float32", "float64", np.float32, np.dtype("f8")], ["float16", "int8", None, 3, "x", "float128", [1]]),
     "symmetrize": ([False, True], []),
-    "memory_limit": ([None, "1 GiB", 10**9, "500MB"], ["x", -1, 0, 10, "1 B", float("nan"), True, [], "10 parsecs", ""]),
+    "memory_limit": (
+        [None, "1 GiB", 10**9, "500MB"],
+        ["x", -1, 0, 10, "1 B", float("nan"), True, [], "10 parsecs", ""],
+    ),
     "n_jobs": ([None, 1, 2, -1, np.int64(1)], [0, -2, "x", 1.5, True]),
     "client": ([None], ["tcp://nowhere", 3, []]),
     "scratch": ([None], []),
     "on_epoch": ([None], []),
-}  # fmt: skip
+}
 """For each parameter of the estimator: values that are good, and values that are not."""
 
 
@@ -110,26 +119,47 @@ def parameters(choose: Chooser, folder: Path) -> str:
     return judged(call, verdict, f"parameters {found!r}")
 
 
+@np.errstate(over="ignore")
+def start_of(choose: Chooser, scale: float) -> tuple[str, Any, Verdict]:
+    """Coordinates to begin from."""
+    random = np.random.default_rng(choose.number(0, 99))
+    x = random.normal(size=(20, 2))
+    kinds = {
+        "near": (x * scale, Verdict.RIGHT),
+        "zeros": (x * 0, Verdict.RIGHT),
+        "shifted": (x * scale + 1e3 * scale, Verdict.RIGHT),
+        "small": (x * scale * 1e-9, Verdict.RIGHT),
+        "denormal": (x * 5e-324, Verdict.RIGHT),
+        "list": ((x * scale).tolist(), Verdict.RIGHT),
+        "float16": ((x * 1).astype("f2"), Verdict.RIGHT if scale > 1e-3 else Verdict.EITHER),
+        "wide": (x * scale * 300, Verdict.RIGHT),
+        "1e200": (x * 1e200, Verdict.REFUSED),
+        "1e308": (x * 1e308, Verdict.REFUSED),
+        "1e19": (x * scale * 1e19, Verdict.REFUSED),
+        "shifted far": (x * scale + 1e30 * scale, Verdict.REFUSED),
+        "nan": (x * np.nan, Verdict.REFUSED),
+        "inf": (x + np.inf, Verdict.REFUSED),
+        "few": (x[:5], Verdict.REFUSED),
+        "flat": (x.ravel(), Verdict.REFUSED),
+        "three": (x[:, [0, 1, 1]], Verdict.REFUSED),
+        "text": ([["a", "b"]] * 20, Verdict.REFUSED),
+        "complex": (x * 1j, Verdict.REFUSED),
+        "number": (3, Verdict.REFUSED),
+        "Fortran": (np.asfortranarray(x * scale), Verdict.RIGHT),
+        "bool": (x > 0, Verdict.EITHER),
+        "ragged": ([[1, 2], [3]], Verdict.REFUSED),
+        "masked": (np.ma.array(x * scale, mask=x > 1), Verdict.REFUSED),
+        "dates": (np.zeros((20, 2), "M8[s]"), Verdict.REFUSED),
+    }
+    name = choose.pick(list(kinds))
+    return name, *kinds[name]
+
+
 def start(choose: Chooser, folder: Path) -> str:
     """``PatternSearchMDS.fit(init=...)``."""
     t = small_matrix() * 10.0 ** choose.pick([0, 6, -6])
     scale = float(np.sqrt((t**2).sum() / (20 * 19)))
-    random = np.random.default_rng(choose.number(0, 99))
-    x = random.normal(size=(20, 2))
-    np.seterr(over="ignore")
-    kinds = {
-        "near": (x * scale, Verdict.RIGHT), "zeros": (x * 0, Verdict.RIGHT), "shifted": (x * scale + 1e3 * scale, Verdict.RIGHT),
-        "small": (x * scale * 1e-9, Verdict.RIGHT), "denormal": (x * 5e-324, Verdict.RIGHT), "list": ((x * scale).tolist(), Verdict.RIGHT),
-        "float16": ((x * 1).astype("f2"), Verdict.RIGHT if scale > 1e-3 else Verdict.EITHER), "wide": (x * scale * 300, Verdict.RIGHT),
-        "1e200": (x * 1e200, Verdict.REFUSED), "1e308": (x * 1e308, Verdict.REFUSED), "1e19": (x * scale * 1e19, Verdict.REFUSED),
-        "shifted far": (x * scale + 1e30 * scale, Verdict.REFUSED), "nan": (x * np.nan, Verdict.REFUSED), "inf": (x + np.inf, Verdict.REFUSED),
-        "few": (x[:5], Verdict.REFUSED), "flat": (x.ravel(), Verdict.REFUSED), "three": (x[:, [0, 1, 1]], Verdict.REFUSED),
-        "text": ([["a", "b"]] * 20, Verdict.REFUSED), "complex": (x * 1j, Verdict.REFUSED), "number": (3, Verdict.REFUSED),
-        "Fortran": (np.asfortranarray(x * scale), Verdict.RIGHT), "bool": (x > 0, Verdict.EITHER), "ragged": ([[1, 2], [3]], Verdict.REFUSED),
-        "masked": (np.ma.array(x * scale, mask=x > 1), Verdict.REFUSED), "dates": (np.zeros((20, 2), "M8[s]"), Verdict.REFUSED),
-    }  # fmt: skip
-    name = choose.pick(list(kinds))
-    init, verdict = kinds[name]
+    name, init, verdict = start_of(choose, scale)
     mds = PatternSearchMDS(random_state=0, max_epochs=choose.pick([500, 0, 1]), bad_moves=choose.pick([True, False]))
 
     def call() -> None:
@@ -170,10 +200,13 @@ def scaled(choose: Chooser, folder: Path) -> str:
 LANDMARK_PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "n_components": ([2, 3, 1, np.int8(2)], PARAMETERS["n_components"][1]),
     "n_landmarks": ([None, 10, 30, 40, np.int64(12)], [0, -1, 1, 2, 2.5, "x", True, 10**6, [3]]),
-    "landmarks": ([None, list(range(12)), np.arange(40)], [[0, 0, 1, 2], [-1, 2, 3, 4], [40, 1, 2, 3], "x", 3, [0.5, 1, 2, 3], [], [[0, 1, 2, 3]]]),
+    "landmarks": (
+        [None, list(range(12)), np.arange(40)],
+        [[0, 0, 1, 2], [-1, 2, 3, 4], [60, 1, 2, 3], "x", 3, [0.5, 1, 2, 3], [], [[0, 1, 2, 3]]],
+    ),
     "selection": (["random", "maxmin", "kmeans++"], ["x", None, 3, ["random"]]),
-    "metric": (["precomputed"], ["x", "", "Euclidean!"]),
-    "metric_params": ([None, {}], [{"p": 3}]),
+    "metric": (["precomputed"], ["x", "", "Euclidean!", None, 3, ["euclidean"]]),
+    "metric_params": ([None, {}], [{"p": 3}, 5, "x"]),
     "refine": (["none", "panel", "full"], ["x", None, 3, True, ["none"]]),
     "n_init": ([1, 3], [0, -1, None, "x", 1.5, True]),
     "closed_form": (["least_squares", "classical"], ["x", None, 3]),
@@ -182,14 +215,14 @@ LANDMARK_PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "dtype": PARAMETERS["dtype"],
     "memory_limit": ([None, "1 GiB", 10**9], PARAMETERS["memory_limit"][1]),
     "n_jobs": PARAMETERS["n_jobs"],
-}  # fmt: skip
+}
 
 
 def landmark_parameters(choose: Chooser, folder: Path) -> str:
     """``LandmarkMDS`` with any parameters."""
     t = small_matrix(60)
     found, verdict = chosen(choose, LANDMARK_PARAMETERS)
-    if found.get("landmarks") is not None and found.get("n_landmarks") is not None:
+    if found.get("landmarks") is not None or found.get("refine") == "panel":
         verdict = worse(verdict, Verdict.EITHER)
     mds = LandmarkMDS(**{"random_state": 0, "n_landmarks": None if "landmarks" in found else 20, **found})
 
@@ -204,6 +237,10 @@ def _exact_figures(mds: LandmarkMDS) -> dict[str, float]:
     return figures(mds) if mds.stress_is_exact_ else {}
 
 
+MANY = 24
+"""Points from which a part of them are landmarks."""
+
+
 def landmark_fit(choose: Chooser, folder: Path) -> str:
     """``LandmarkMDS.fit`` on any matrix."""
     given = matrices.matrix(choose, folder)
@@ -212,16 +249,22 @@ def landmark_fit(choose: Chooser, folder: Path) -> str:
     own = on_landmarks(given, rows)
     if refine == "panel":
         own = worse(own, Verdict.EITHER)  # small matrices leave no pairs to judge by
-    mds = LandmarkMDS(dtype=rows, refine=refine, random_state=0, n_init=2)
+    mds = LandmarkMDS(
+        dtype=rows, refine=refine, random_state=0, n_init=2, n_landmarks=None if n_of(given) < MANY else 16
+    )
 
     def call() -> None:
         mds.fit(given.value)
-        holes = np.isnan(np.asarray(given.array, float)).any() or np.ma.is_masked(given.value)
-        if not holes:
+        if np.isfinite(np.asarray(given.array, float)).all() and not np.ma.is_masked(given.value):
             require_right_map(given.array, rows, mds.embedding_, _exact_figures(mds), bound=np.inf)
         assert np.isfinite(mds.embedding_).all()
 
     return judged(call, own, f"{given.story}, rows {rows}, refine {refine}")
+
+
+def n_of(given: matrices.Given) -> int:
+    """Number of points, if it is one of arrays."""
+    return len(given.array) if isinstance(given.array, np.ndarray) and given.array.ndim else 0
 
 
 def on_landmarks(given: matrices.Given, rows: str) -> Verdict:
@@ -235,7 +278,8 @@ def on_landmarks(given: matrices.Given, rows: str) -> Verdict:
     several = values.size and len(np.unique(values[np.isfinite(values)])) > 2 and len(values) > 4
     if verdict is Verdict.RIGHT:
         return Verdict.RIGHT if several and a.ndim == 2 else Verdict.EITHER
-    return Verdict.EITHER if holes or a.ndim == 1 else verdict
+    unread = len(values) >= MANY  # rows of points that are no landmarks
+    return Verdict.EITHER if holes or unread or a.ndim == 1 else verdict
 
 
 def landmark_points(choose: Chooser, folder: Path) -> str:
@@ -257,9 +301,14 @@ def landmark_points(choose: Chooser, folder: Path) -> str:
     )
     spoil = seldom(choose, "none", ["nan", "inf", "text", "flat", "complex", "no columns", "masked"], 5)
     x = {
-        "nan": lambda: np.where(x == x.flat[0] if x.size else x, np.nan, x), "inf": lambda: x + np.inf, "text": lambda: x.astype(str),
-        "flat": lambda: x.ravel(), "complex": lambda: x * 1j, "no columns": lambda: x[:, :0], "masked": lambda: np.ma.array(x, mask=x == x),
-    }.get(spoil, lambda: x)()  # fmt: skip
+        "nan": lambda: np.where(x == x.flat[0] if x.size else x, np.nan, x),
+        "inf": lambda: x + np.inf,
+        "text": lambda: x.astype(str),
+        "flat": lambda: x.ravel(),
+        "complex": lambda: x * 1j,
+        "no columns": lambda: x[:, :0],
+        "masked": lambda: np.ma.array(x, mask=x == x),
+    }.get(spoil, lambda: x)()
     valid = spoil == "none" and metric in ("euclidean", "cityblock") and n >= 12 and _several(x)
     wrong = spoil in ("inf", "text", "flat", "complex", "no columns") or metric == "nonsense" or n < 3
     verdict = Verdict.RIGHT if valid else Verdict.REFUSED if wrong else Verdict.EITHER
@@ -312,20 +361,45 @@ def transform(choose: Chooser, folder: Path) -> str:
     width = 3 if kind == "points" else 15
     random = np.random.default_rng(choose.number(0, 99))
     x = np.abs(random.normal(1, 0.3, (choose.pick([4, 1, 2]), width)))
-    np.seterr(over="ignore")
-    kinds = {
-        "plain": (x, Verdict.RIGHT), "float32": (x.astype("f4"), Verdict.RIGHT), "float16": (x.astype("f2"), Verdict.RIGHT),
-        "integers": ((x * 10).astype(int), Verdict.RIGHT), "Fortran": (np.asfortranarray(x), Verdict.RIGHT), "list": (x.tolist(), Verdict.RIGHT),
-        "swapped": (x.astype(">f8"), Verdict.RIGHT), "reversed": (x[::-1], Verdict.RIGHT), "longdouble": (x.astype(np.longdouble), Verdict.RIGHT),
-        "bool": (x > 1, Verdict.RIGHT if kind == "points" else Verdict.REFUSED), "complex": (x * 1j, Verdict.REFUSED),
-        "text": (x.astype(str), Verdict.REFUSED), "object": (x.astype(object), Verdict.REFUSED), "dates": (x.astype(int).astype("M8[s]"), Verdict.REFUSED),
-        "one short": (x[:, :-1], Verdict.REFUSED), "flat": (x[0], Verdict.REFUSED), "cube": (x[None], Verdict.REFUSED), "None": (None, Verdict.REFUSED),
-        "inf": (x + np.inf, Verdict.REFUSED), "nan": (x * np.nan, Verdict.REFUSED), "ragged": ([[1.0, 2.0], [3.0]], Verdict.REFUSED),
-        "negative": (-x, Verdict.RIGHT if kind == "points" else Verdict.REFUSED), "empty": (x[:0], Verdict.EITHER),
-        "zeros": (x * 0, Verdict.RIGHT), "1e6": (x * 1e6, Verdict.RIGHT), "1e300": (x * 1e300, Verdict.EITHER), "1e30": (x * 1e30, Verdict.EITHER),
-        "1e-300": (x * 1e-300, Verdict.RIGHT), "one hole": (np.where(np.arange(width) == 1, np.nan, x), Verdict.REFUSED if kind == "points" else Verdict.RIGHT),
-        "mask": (np.ma.array(x, mask=np.broadcast_to(np.arange(width) == 1, x.shape)), Verdict.REFUSED if kind == "points" else Verdict.RIGHT),
-    }  # fmt: skip
+    with np.errstate(over="ignore"):
+        kinds = {
+            "plain": (x, Verdict.RIGHT),
+            "float32": (x.astype("f4"), Verdict.RIGHT),
+            "float16": (x.astype("f2"), Verdict.RIGHT),
+            "integers": ((x * 10).astype(int), Verdict.RIGHT),
+            "Fortran": (np.asfortranarray(x), Verdict.RIGHT),
+            "list": (x.tolist(), Verdict.RIGHT),
+            "swapped": (x.astype(">f8"), Verdict.RIGHT),
+            "reversed": (x[::-1], Verdict.RIGHT),
+            "longdouble": (x.astype(np.longdouble), Verdict.RIGHT),
+            "bool": (x > 1, Verdict.RIGHT if kind == "points" else Verdict.REFUSED),
+            "complex": (x * 1j, Verdict.REFUSED),
+            "text": (x.astype(str), Verdict.REFUSED),
+            "object": (x.astype(object), Verdict.REFUSED),
+            "dates": (x.astype(int).astype("M8[s]"), Verdict.REFUSED),
+            "one short": (x[:, :-1], Verdict.REFUSED),
+            "flat": (x[0], Verdict.REFUSED),
+            "cube": (x[None], Verdict.REFUSED),
+            "None": (None, Verdict.REFUSED),
+            "inf": (x + np.inf, Verdict.REFUSED),
+            "nan": (x * np.nan, Verdict.REFUSED),
+            "ragged": ([[1.0, 2.0], [3.0]], Verdict.REFUSED),
+            "negative": (-x, Verdict.RIGHT if kind == "points" else Verdict.REFUSED),
+            "empty": (x[:0], Verdict.EITHER),
+            "zeros": (x * 0, Verdict.RIGHT),
+            "1e6": (x * 1e6, Verdict.RIGHT),
+            "1e300": (x * 1e300, Verdict.EITHER),
+            "1e30": (x * 1e30, Verdict.EITHER),
+            "1e-300": (x * 1e-300, Verdict.RIGHT),
+            "one hole": (
+                np.where(np.arange(width) == 1, np.nan, x),
+                Verdict.REFUSED if kind == "points" else Verdict.RIGHT,
+            ),
+            "mask": (
+                np.ma.array(x, mask=np.broadcast_to(np.arange(width) == 1, x.shape)),
+                Verdict.REFUSED if kind == "points" else Verdict.RIGHT,
+            ),
+        }
     name = choose.pick(list(kinds))
     given, verdict = kinds[name]
 
@@ -394,9 +468,14 @@ def ids_of(choose: Chooser, n: int) -> tuple[list[Any] | None, bool]:
     """Names of points, and whether they are good."""
     good = [f"point {k}, é\t\u2603" for k in range(n)]
     kinds: dict[str, tuple[Any, bool]] = {
-        "none": (None, True), "good": (good, True), "numbers": (list(range(n)), True), "short": (good[:-1], n == 0),
-        "long": ([*good, "more"], False), "twice": ([*good[:-1], *good[:1]], n == 1), "empty": (["", *good[1:]], n == 0),
-    }  # fmt: skip
+        "none": (None, True),
+        "good": (good, True),
+        "numbers": (list(range(n)), True),
+        "short": (good[:-1], n == 0),
+        "long": ([*good, "more"], False),
+        "twice": ([*good[:-1], *good[:1]], n == 1),
+        "empty": (["", *good[1:]], n == 0),
+    }
     return kinds[seldom(choose, "none", list(kinds))]
 
 
@@ -455,14 +534,27 @@ def quality(choose: Chooser, folder: Path) -> str:
     """``measure`` and ``canonical`` of any map."""
     t = small_matrix() * 10.0 ** choose.pick([0, 6, -6])
     x = np.random.default_rng(choose.number(0, 99)).normal(size=(20, choose.pick([2, 1, 3, 7])))
-    np.seterr(over="ignore")
-    kinds = {
-        "plain": (x, Verdict.RIGHT), "zeros": (x * 0, Verdict.RIGHT), "list": (x.tolist(), Verdict.RIGHT), "float16": (x.astype("f2"), Verdict.RIGHT),
-        "Fortran": (np.asfortranarray(x), Verdict.RIGHT), "shifted": (x + 1e6, Verdict.RIGHT), "1e30": (x * 1e30, Verdict.RIGHT),
-        "1e200": (x * 1e200, Verdict.REFUSED), "nan": (x * np.nan, Verdict.REFUSED), "few": (x[1:], Verdict.REFUSED), "flat": (x.ravel(), Verdict.REFUSED),
-        "no axes": (x[:, :0], Verdict.REFUSED), "text": ("x", Verdict.REFUSED), "None": (None, Verdict.REFUSED), "complex": (x * 1j, Verdict.REFUSED),
-        "cube": (x[None], Verdict.REFUSED), "too many axes": (np.zeros((20, 20)), Verdict.REFUSED), "ragged": ([[1, 2], [3]], Verdict.REFUSED),
-    }  # fmt: skip
+    with np.errstate(over="ignore"):
+        kinds = {
+            "plain": (x, Verdict.RIGHT),
+            "zeros": (x * 0, Verdict.RIGHT),
+            "list": (x.tolist(), Verdict.RIGHT),
+            "float16": (x.astype("f2"), Verdict.RIGHT),
+            "Fortran": (np.asfortranarray(x), Verdict.RIGHT),
+            "shifted": (x + 1e6, Verdict.RIGHT),
+            "1e30": (x * 1e30, Verdict.RIGHT),
+            "1e200": (x * 1e200, Verdict.REFUSED),
+            "nan": (x * np.nan, Verdict.REFUSED),
+            "few": (x[1:], Verdict.REFUSED),
+            "flat": (x.ravel(), Verdict.REFUSED),
+            "no axes": (x[:, :0], Verdict.REFUSED),
+            "text": ("x", Verdict.REFUSED),
+            "None": (None, Verdict.REFUSED),
+            "complex": (x * 1j, Verdict.REFUSED),
+            "cube": (x[None], Verdict.REFUSED),
+            "too many axes": (np.zeros((20, 20)), Verdict.REFUSED),
+            "ragged": ([[1, 2], [3]], Verdict.REFUSED),
+        }
     name = choose.pick(list(kinds))
     given, verdict = kinds[name]
 
@@ -536,16 +628,28 @@ def names(choose: Chooser, folder: Path) -> str:
     n = 6
     good = [f"n{k}" for k in range(n)]
     kinds: dict[str, tuple[str, Any, Verdict]] = {
-        "lines": ("ids.txt", "\n".join(good), Verdict.RIGHT), "csv": ("ids.csv", "id,x\n" + "\n".join(f"{g},1" for g in good), Verdict.RIGHT),
-        "tsv": ("ids.tsv", "\n".join(f"{g}\t1" for g in good), Verdict.RIGHT), "npy": ("ids.npy", np.array(good), Verdict.RIGHT),
-        "bytes npy": ("ids.npy", np.array(good, "S"), Verdict.RIGHT), "bom": ("ids.txt", "\ufeff" + "\n".join(good), Verdict.RIGHT),
-        "windows": ("ids.txt", "\r\n".join(good) + "\r\n", Verdict.RIGHT), "short": ("ids.txt", "a\nb", Verdict.REFUSED),
-        "twice": ("ids.txt", "\n".join(["a"] * n), Verdict.REFUSED), "empty": ("ids.txt", "", Verdict.REFUSED), "numbers npy": ("ids.npy", np.arange(n), Verdict.REFUSED),
-        "not utf-8": ("ids.txt", b"\xff\xfe\x00\n" * n, Verdict.REFUSED), "binary": ("ids.csv", bytes(range(256)), Verdict.REFUSED), "nul": ("ids.csv", b"\x00\n" * n, Verdict.REFUSED),
-        "no npy": ("ids.npy", b"no npy file", Verdict.REFUSED), "empty npy": ("ids.npy", b"", Verdict.REFUSED), "pickle": ("ids.npy", np.array([{}] * n), Verdict.REFUSED),
-        "square npy": ("ids.npy", np.array([good]), Verdict.REFUSED), "open quote": ("ids.csv", '"n0\nn1\nn2\nn3\nn4\nn5', Verdict.REFUSED), "long field": ("ids.csv", "x" * 200_000, Verdict.REFUSED),
+        "lines": ("ids.txt", "\n".join(good), Verdict.RIGHT),
+        "csv": ("ids.csv", "id,x\n" + "\n".join(f"{g},1" for g in good), Verdict.RIGHT),
+        "tsv": ("ids.tsv", "\n".join(f"{g}\t1" for g in good), Verdict.RIGHT),
+        "npy": ("ids.npy", np.array(good), Verdict.RIGHT),
+        "bytes npy": ("ids.npy", np.array(good, "S"), Verdict.RIGHT),
+        "bom": ("ids.txt", "\ufeff" + "\n".join(good), Verdict.RIGHT),
+        "windows": ("ids.txt", "\r\n".join(good) + "\r\n", Verdict.RIGHT),
+        "short": ("ids.txt", "a\nb", Verdict.REFUSED),
+        "twice": ("ids.txt", "\n".join(["a"] * n), Verdict.REFUSED),
+        "empty": ("ids.txt", "", Verdict.REFUSED),
+        "numbers npy": ("ids.npy", np.arange(n), Verdict.REFUSED),
+        "not utf-8": ("ids.txt", b"\xff\xfe\x00\n" * n, Verdict.REFUSED),
+        "binary": ("ids.csv", bytes(range(256)), Verdict.REFUSED),
+        "nul": ("ids.csv", b"\x00\n" * n, Verdict.REFUSED),
+        "no npy": ("ids.npy", b"no npy file", Verdict.REFUSED),
+        "empty npy": ("ids.npy", b"", Verdict.REFUSED),
+        "pickle": ("ids.npy", np.array([{}] * n), Verdict.REFUSED),
+        "square npy": ("ids.npy", np.array([good]), Verdict.REFUSED),
+        "open quote": ("ids.csv", '"n0\nn1\nn2\nn3\nn4\nn5', Verdict.REFUSED),
+        "long field": ("ids.csv", "x" * 200_000, Verdict.REFUSED),
         "not utf-8 npy": ("ids.npy", np.array([b"\xff%d" % k for k in range(n)]), Verdict.REFUSED),
-    }  # fmt: skip
+    }
     name = choose.pick(list(kinds))
     file, content, verdict = kinds[name]
     if isinstance(content, np.ndarray):
@@ -560,7 +664,17 @@ def names(choose: Chooser, folder: Path) -> str:
 
 
 ENTRIES = {
-    "PatternSearchMDS.fit": fit, "PatternSearchMDS parameters": parameters, "PatternSearchMDS init": start, "scale": scaled,
-    "LandmarkMDS.fit": landmark_fit, "LandmarkMDS on points": landmark_points, "LandmarkMDS parameters": landmark_parameters,
-    "LandmarkMDS.transform": transform, "ingest": ingest, "points": points, "ids": names, "quality": quality, "results": results,
-}  # fmt: skip
+    "PatternSearchMDS.fit": fit,
+    "PatternSearchMDS parameters": parameters,
+    "PatternSearchMDS init": start,
+    "scale": scaled,
+    "LandmarkMDS.fit": landmark_fit,
+    "LandmarkMDS on points": landmark_points,
+    "LandmarkMDS parameters": landmark_parameters,
+    "LandmarkMDS.transform": transform,
+    "ingest": ingest,
+    "points": points,
+    "ids": names,
+    "quality": quality,
+    "results": results,
+}

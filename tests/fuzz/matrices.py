@@ -30,10 +30,42 @@ EXPONENTS = [6, -6, 12, -12, 18, 30, -30, 37, -37, -44, 100, -100, 150, -150, -1
 REAL = ["float32", "float16", "longdouble", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint64"]
 OTHER = ["bool", "complex64", "complex128", "object", "str", "bytes", "datetime64[s]", "timedelta64[s]", "record"]
 LAYOUTS = ["C", "Fortran", "strided", "reversed", "read-only", "swapped", "memory-mapped", "offset"]
-SPOILS = ["nan", "one nan pair", "inf", "-inf", "negative", "tiny negative", "asymmetric", "slightly asymmetric", "diagonal",
-          "tiny diagonal", "similarities", "oblong", "cube", "scalar", "condensed cut short"]  # fmt: skip
-CONTAINERS = ["condensed", "list", "masked", "masked entry", "sparse", "frame", "frame in another order", "matrix", "ragged",
-              "zarr", "dask", "store", "missing path", "None", "text", "number", "npy"]  # fmt: skip
+SPOILS = [
+    "nan",
+    "one nan pair",
+    "inf",
+    "-inf",
+    "negative",
+    "tiny negative",
+    "asymmetric",
+    "slightly asymmetric",
+    "diagonal",
+    "tiny diagonal",
+    "similarities",
+    "oblong",
+    "cube",
+    "scalar",
+    "condensed cut short",
+]
+CONTAINERS = [
+    "condensed",
+    "list",
+    "masked",
+    "masked entry",
+    "sparse",
+    "frame",
+    "frame in another order",
+    "matrix",
+    "ragged",
+    "zarr",
+    "dask",
+    "store",
+    "missing path",
+    "None",
+    "text",
+    "number",
+    "npy",
+]
 
 
 @dataclass(frozen=True)
@@ -188,16 +220,30 @@ class Frame:
 
 def contained(a: np.ndarray, how: str, folder: Path, story: str) -> Given:
     """The array as something else."""
-    refused = {"missing path": str(folder / "nowhere.zarr"), "None": None, "text": "no such matrix", "number": 3.5,
-               "ragged": [[0, 1, 2], [1, 0], [2, 1, 0]]}  # fmt: skip
+    refused = {
+        "missing path": str(folder / "nowhere.zarr"),
+        "None": None,
+        "text": "no such matrix",
+        "number": 3.5,
+        "ragged": [[0, 1, 2], [1, 0], [2, 1, 0]],
+    }
     if how in refused:
         return Given(refused[how], a, story, Verdict.REFUSED)
     plain = a.ndim == 2 and a.shape[0] == a.shape[1] and a.dtype.kind in "fiu" and a.dtype != np.longdouble
     make = {
-        "condensed": _condensed, "list": _listed, "masked": _masked, "masked entry": _masked_entry, "sparse": _sparse,
-        "frame": _frame, "frame in another order": _shuffled_frame, "matrix": _matrix, "npy": _npy,
-        "zarr": _zarr, "dask": _dask, "store": _store,
-    }.get(how)  # fmt: skip
+        "condensed": _condensed,
+        "list": _listed,
+        "masked": _masked,
+        "masked entry": _masked_entry,
+        "sparse": _sparse,
+        "frame": _frame,
+        "frame in another order": _shuffled_frame,
+        "matrix": _matrix,
+        "npy": _npy,
+        "zarr": _zarr,
+        "dask": _dask,
+        "store": _store,
+    }.get(how)
     if make is None or (
         how in ("condensed", "sparse", "frame in another order", "zarr", "dask", "store") and not plain
     ):
