@@ -25,7 +25,7 @@ COARSE = 19
 """Stream of random numbers that draws the part of the landmarks which the starts are made for."""
 
 CHEAP = 1e-2
-"""The radius of a random start halves when an epoch lowers the error by at most this share: it is there to be compared."""
+"""The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance."""
 
 LEAST = 300
 """Landmarks that starts are made for; half of them where there are more than twice as many."""
