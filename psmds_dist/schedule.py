@@ -55,7 +55,7 @@ class EpochReport:
     @property
     def mse(self) -> float:
         """The same as a mean over ordered pairs."""
-        return self.error / self.x.shape[1] ** 2
+        return self.error / float(self.x.shape[1] ** 2)
 
 
 def generator(seed: int, stream: int, epoch: int = 0) -> np.random.Generator:
