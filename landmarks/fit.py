@@ -128,7 +128,7 @@ class LandmarkConfig:
     n_landmarks: int | None = None
     landmarks: Sequence[int] | None = None
     selection: str = "random"
-    n_init: int = 3
+    n_init: int = 2
     closed_form: str = "least_squares"
     refine: str = "none"
     evidence: bool = True

@@ -11,9 +11,6 @@ from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.starts import Start
 from psmds_dist.types import RowSource
 
-STARTS = 2
-"""Maps of the landmarks to choose from: classical scaling nearly always wins, a random start insures against it."""
-
 
 def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
     """Embed landmarks and place everybody else, without a pass over the matrix.
@@ -25,7 +22,6 @@ def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory
     settings = LandmarkConfig(
         n_components=config.n_components,
         n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // 4)),
-        n_init=STARTS,
         seed=config.seed,
         evidence=False,
         rough=True,
