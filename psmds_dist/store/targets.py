@@ -12,10 +12,10 @@ import zarr
 
 from psmds_dist.files import remove
 from psmds_dist.partition import Layout
-from psmds_dist.store.chunkfile import rows_of
+from psmds_dist.store.chunkfile import remove_partial, rows_of
 from psmds_dist.store.facts import save_check, save_facts
 from psmds_dist.store.opening import open_panel, open_rows
-from psmds_dist.store.reading import KEY, PanelRows, ZarrRows, chunk_file, read_header
+from psmds_dist.store.reading import KEY, PanelRows, ZarrRows, chunk_file, directory, read_header
 from psmds_dist.types import InputCheck, InputError, Ints, Rows
 
 
@@ -89,6 +89,7 @@ class _Unfinished:
         remove(Path(self.path))
 
     def _complete(self, **more: Any) -> None:
+        remove_partial(directory(self.array))  # left by workers that were killed
         group = zarr.open_group(self.path, mode="r+")
         group.attrs[KEY] = {**read_header(group), "status": "complete", **more}
 
