@@ -13,8 +13,9 @@ from landmarks.tables import Panel
 from psmds_dist.check import SYMMETRY_TOL, Progress, testing_checksums
 from psmds_dist.ingest import check_ids
 from psmds_dist.ingest.building import BuildBlocks
-from psmds_dist.rows import layout_of
-from psmds_dist.scan import ScanBlocks, panel_blocks, panel_limit
+from psmds_dist.plan import PANEL_BYTES, panel_pass
+from psmds_dist.rows import layout_of, stored
+from psmds_dist.scan import ScanBlocks, panel_blocks
 from psmds_dist.types import Executor, InputError
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def _pass(
 
 def _strip(panel: Panel, executor: Executor, memory_limit: int | None) -> int:
     """Blocks to read together: those stored together, as memory allows, and something for every worker."""
-    limit = panel_limit(memory_limit)
-    return min(panel_blocks(panel, limit), -(-layout_of(panel).count // executor.n_workers))
+    room = PANEL_BYTES if memory_limit is None else panel_pass(stored(panel)).room(memory_limit)
+    return min(panel_blocks(panel, room), -(-layout_of(panel).count // executor.n_workers))
 
 
 def check_panel(
@@ -71,6 +72,7 @@ def check_panel(
     *,
     ids: Sequence[str] | None = None,
     symmetry_tol: float = SYMMETRY_TOL,
+    memory_limit: int | None = None,
     on_progress: Progress | None = None,
 ) -> PanelCheck:
     """Read a whole panel once and tell whether it can be used.
@@ -88,6 +90,8 @@ def check_panel(
     symmetry_tol : float
         Largest ``|t_rs - t_sr|`` between landmarks, and largest dissimilarity of a landmark to itself, to let
         pass, as a share of the root mean square between landmarks.
+    memory_limit : int, optional
+        Bytes that a worker may take.
     on_progress : callable, optional
         Called with the number of blocks done and the number of all.
 
@@ -99,8 +103,10 @@ def check_panel(
     kept = _load(panel)
     if kept is not None:
         return kept
-    work = ScanBlocks(testing_checksums(panel), partial(PanelScanner, panel.n, panel.width))
-    found = _pass(panel, work, _strip(panel, executor, None), executor, on_progress)
+    height = _strip(panel, executor, memory_limit)
+    room = height * stored(panel).block_bytes
+    work = ScanBlocks(testing_checksums(panel), partial(PanelScanner, panel.n, panel.width), room)
+    found = _pass(panel, work, height, executor, on_progress)
     check = conclude(panel, found, ids, symmetry_tol)
     _save(panel, check)
     return check

@@ -73,6 +73,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     from there, to the same result.
     """
     from landmarks.estimator import LandmarkMDS
+    from psmds_dist.plan import describe_exceeded
     from psmds_dist.store import require_result_place
 
     say = _silent if options["quiet"] else click.echo
@@ -95,6 +96,8 @@ def fit(source: str, target: str, **options: Any) -> None:
         mds.fit_on(source, executor, checkpoint)
     mds.save(target, overwrite=overwrite)
     say(f"\n{len(mds.embedding_):,} points by {mds.landmarks_.size:,} landmarks; map in {target}")
+    if mds.result_.over:
+        say(f"Note: {describe_exceeded(mds.result_.over)}.")
     say(_figures(mds))
     if options["plot"]:
         _picture(mds, options["plot"])

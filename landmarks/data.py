@@ -22,6 +22,9 @@ from psmds_dist.executor import AnyExecutor
 from psmds_dist.ingest import open_npy
 from psmds_dist.ingest.sources import load_npy
 from psmds_dist.inputs import row_source, row_type
+from psmds_dist.partition import Layout
+from psmds_dist.plan import PIECE_BYTES, Needs, Stored, panel_pass
+from psmds_dist.rows import stored
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
 
 USUAL = 1000
@@ -38,6 +41,7 @@ class MatrixData:
     matrix: RowSource
     scratch: str | os.PathLike[str] | None = None
     metric = "precomputed"
+    origin = "taken out of the matrix once, then read"
     pool = None
 
     @property
@@ -78,18 +82,29 @@ class MatrixData:
         """The panel as a source, which goes through the rows of the landmarks at each read."""
         return store_panel(self.matrix, landmarks)
 
+    def stored(self, landmarks: Ints) -> Stored:
+        """How the panel will lie: in chunks of its own."""
+        return Stored(Layout(self.n, landmarks.size), self.dtype.itemsize)
+
+    def making(self, landmarks: Ints) -> Needs:
+        """What it takes to take the panel out of the matrix."""
+        return panel_pass(stored(self.columns_of(landmarks)))
+
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
         """Rows of the landmarks, turned into columns, once."""
-        with matrix_panel(
-            store_panel(_trusted(self.matrix), landmarks), executor, memory_limit=limit, scratch=self.scratch
-        ) as panel:
+        source = store_panel(_trusted(self.matrix), landmarks)
+        with matrix_panel(source, executor, memory_limit=limit, keep=keep, scratch=self.scratch) as panel:
             check_panel(panel, executor, ids=self.ids)
             yield panel
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points."""
-        return picked(self.matrix, rows)[:, columns].astype(np.float64)
+        found = np.empty((rows.size, columns.size))
+        step = max(1, PIECE_BYTES // (self.n * self.dtype.itemsize))
+        for k in range(0, rows.size, step):
+            found[k : k + step] = picked(self.matrix, rows[k : k + step])[:, columns]
+        return found
 
     def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut:
         """Read the rows."""
@@ -98,7 +113,9 @@ class MatrixData:
 
 def _trusted(matrix: RowSource) -> RowSource:
     """A matrix as it is where its check still holds; otherwise one that tests checksums as it is read."""
-    from psmds_dist.store import ZarrRows, load_check
+    if not hasattr(matrix, "fingerprint"):
+        return testing_checksums(matrix)
+    from psmds_dist.store import ZarrRows, load_check  # late: needs Zarr
 
     checked = isinstance(matrix, ZarrRows) and load_check(matrix) is not None
     return matrix if checked else testing_checksums(matrix)
@@ -113,6 +130,7 @@ class PointsData:
     """A panel of the same points and metric, for its metric."""
 
     given: Mapping[str, Any]
+    origin = "computed as they are needed"
     pool = None
     matrix = None
     ids = None
@@ -156,8 +174,15 @@ class PointsData:
         """Features of some points."""
         return picked(self.points, points).astype(np.float64)
 
+    def stored(self, landmarks: Ints) -> Stored:
+        """How the panel will lie: nowhere, its rows are made of features."""
+        return stored(self.columns_of(landmarks))
+
+    def making(self, landmarks: Ints) -> None:
+        """Nothing is made before it is used."""
+
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
         """Distances to the landmarks, never stored."""
         yield self.columns_of(landmarks)
 
@@ -187,10 +212,11 @@ class PanelData:
 
     whole: Panel
     metric = "precomputed"
+    origin = "read as they are needed"
     matrix = None
 
     @classmethod
-    def of(cls, panel: Panel, executor: AnyExecutor) -> PanelData:
+    def of(cls, panel: Panel, executor: AnyExecutor, memory_limit: int | None = None) -> PanelData:
         """A panel whose landmarks are rows of it, checked."""
         if panel.landmarks is None:
             raise InputError(
@@ -198,7 +224,7 @@ class PanelData:
                 "their metric, such as metric='euclidean' (--metric euclidean); if it is a panel of dissimilarities to "
                 "landmarks, landmarks must list the row of each column's landmark, in order."
             )
-        check_panel(panel, executor, ids=getattr(panel, "ids", None))
+        check_panel(panel, executor, ids=getattr(panel, "ids", None), memory_limit=memory_limit)
         return cls(panel)
 
     @property
@@ -241,8 +267,15 @@ class PanelData:
         """None: dissimilarities are given."""
         return None
 
+    def stored(self, landmarks: Ints) -> Stored:
+        """How the panel lies."""
+        return stored(self.columns_of(landmarks))
+
+    def making(self, landmarks: Ints) -> None:
+        """Nothing is made before it is used."""
+
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
         """The panel, or those of its columns that are asked for."""
         yield self.columns_of(landmarks)
 
@@ -302,6 +335,16 @@ class Columns:
         return self.panel.band
 
     @property
+    def scratch(self) -> int:
+        """Bytes that a read takes beside its target."""
+        return stored(self.panel).scratch
+
+    @property
+    def copies(self) -> int:
+        """How many times over a read holds its rows: as they are wanted, and whole."""
+        return 1 + -(-stored(self.panel).copies * self.panel.width // self.width)
+
+    @property
     def token(self) -> str:
         """Identity of the content."""
         return f"{self.panel.token} columns {','.join(map(str, self.columns))}"
@@ -325,6 +368,7 @@ def open_data(
     metric_params: Mapping[str, Any] | None = None,
     landmarks: Sequence[int] | None = None,
     dtype: str = "float32",
+    memory_limit: int | None = None,
     scratch: str | os.PathLike[str] | None = None,
 ) -> Iterator[AnyData]:
     """Open whatever a fit is made from.
@@ -341,6 +385,8 @@ def open_data(
         Row of each column of a panel.
     dtype : {"float32", "float64"}
         Type of the dissimilarities.
+    memory_limit : int, optional
+        Bytes that a process may take to check a panel.
     scratch : path, optional
         Directory for temporary files, shared by all machines that work.
 
@@ -357,7 +403,7 @@ def open_data(
         raise InputError("metric_params belong to a metric, but metric is 'precomputed': leave them out.")
     elif is_panel(X):
         with panel_input(X, executor, landmarks=landmarks, dtype=dtype, scratch=scratch) as panel:
-            yield PanelData.of(panel, executor)
+            yield PanelData.of(panel, executor, memory_limit)
     elif isinstance(X, str | os.PathLike) and Path(X).suffix.lower() == ".npy":
         executor.require(os.path.abspath(X))
         yield MatrixData(open_npy(X, dtype), scratch)

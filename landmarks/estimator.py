@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,8 @@ from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
 from psmds_dist.estimator import executor_for, seed_from
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import labels_of
+from psmds_dist.partition import parse_bytes
+from psmds_dist.plan import describe_exceeded
 from psmds_dist.run import RESUMABLE
 from psmds_dist.types import Floats, InputError
 
@@ -193,6 +196,8 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
         if self.stop_reason_ not in RESUMABLE:
             checkpoint.remove()
+        if self.result_.over:
+            warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self
 
     def fit_on(self, X: Any, executor: AnyExecutor, checkpoint: Keeper = NOWHERE) -> LandmarkMDS:
@@ -205,6 +210,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
             metric_params=self.metric_params,
             landmarks=self.landmarks,
             dtype=self.dtype,
+            memory_limit=None if self.memory_limit is None else parse_bytes(self.memory_limit),
             scratch=self.scratch,
         ) as data:
             ids = data.ids or (labels_of(X) if self.metric == "precomputed" else _row_names(X))

@@ -16,6 +16,7 @@ from landmarks.panel import StorePanel
 from landmarks.tables import ArrayPanel, NpyPanel, Panel, Table, array_panel, npy_panel
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import scratch_store
+from psmds_dist.rows import stored
 from psmds_dist.types import Ints, Rows
 
 Scratch = str | os.PathLike[str] | None
@@ -102,7 +103,7 @@ def _plain(
 
 @contextmanager
 def matrix_panel(
-    panel: StorePanel, executor: AnyExecutor, *, memory_limit: int, scratch: Scratch = None
+    panel: StorePanel, executor: AnyExecutor, *, memory_limit: int, keep: int, scratch: Scratch = None
 ) -> Iterator[Panel]:
     """Take the panel out of a whole matrix once, for any number of passes, into memory or a scratch store.
 
@@ -113,15 +114,17 @@ def matrix_panel(
     executor : Executor
         Who will read it.
     memory_limit : int
-        Bytes that a worker may take, or this process; a panel of half that much is held in memory when the
-        work is done in this process.
+        Bytes that a worker may take, or this process.
+    keep : int
+        Of these, bytes for a panel in memory when the work is done in this process.
     scratch : path, optional
         Directory for temporary files, shared by all machines that work.
     """
-    if executor.in_process and 2 * panel.n * panel.width * panel.dtype.itemsize <= memory_limit:
-        rows: Rows = np.empty((panel.n, panel.width), panel.dtype)
-        panel.read(0, panel.n, rows)
-        yield ArrayPanel(rows, panel.dtype, panel.landmarks)
+    rows = stored(panel)
+    if executor.in_process and rows.nbytes + rows.scratch <= keep:
+        values: Rows = np.empty((panel.n, panel.width), panel.dtype)
+        panel.read(0, panel.n, values)
+        yield ArrayPanel(values, panel.dtype, panel.landmarks)
         return
     with scratch_store(scratch, executor) as place:
         from psmds_dist.store import open_panel

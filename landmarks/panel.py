@@ -14,10 +14,9 @@ from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest import Metric
 from psmds_dist.ingest.points import SCRATCH_BYTES
 from psmds_dist.partition import Layout
+from psmds_dist.plan import PIECE_BYTES
+from psmds_dist.rows import stored
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
-
-PIECE_BYTES = 16_000_000
-"""Features, or rows of a matrix, that are held at a time on their way into a panel."""
 
 TILE = 2048
 """Rows of a panel that are transposed at a time: small enough for the cache."""
@@ -52,6 +51,15 @@ class PointsPanel:
     def band(self) -> int:
         """Rows whose points are stored together."""
         return self.points.band
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that a read takes beside its target: features as they come and prepared, and distances."""
+        points = stored(self.points)
+        rows = min(max(1, PIECE_BYTES // (8 * self.points.width), self.band), self.n)
+        rows = min(rows, max(Layout(self.n, self.width).rows, self.band))
+        distances = min(SCRATCH_BYTES, 8 * self.n * self.width)
+        return points.scratch + (points.copies + 2) * rows * points.layout.columns * 8 + distances
 
     @cached_property
     def token(self) -> str:
@@ -214,6 +222,13 @@ class StorePanel:
     def band(self) -> int:
         """All rows: the more are read at once, the fewer times the landmarks are."""
         return self.n
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that a read takes beside its target: rows of landmarks, and a chunk that they are read from."""
+        rows = stored(self.source)
+        height = max(1, PIECE_BYTES // (self.dtype.itemsize * self.n))
+        return rows.scratch + rows.block_bytes + min(height, self.width) * self.n * self.dtype.itemsize
 
     @property
     def token(self) -> str:

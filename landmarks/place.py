@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from landmarks import kernels
-from psmds_dist.block import Held, gather
+from psmds_dist.block import Held, filled, gather, points_of
 from psmds_dist.checkpoint import Arrays, Kept
 from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE
 from psmds_dist.kernels import moves
@@ -25,6 +25,12 @@ SHARE = 5e-3
 
 FLOOR = 1e-9
 """Or this share of the scale of the data, whichever is more."""
+
+ROUGH = 0.05
+"""The same for points that all move again on the whole matrix afterwards."""
+
+EXACT = 1e-3
+"""Normalised stress of the landmarks below which the data may be exact, so that their map is worth more digits."""
 
 MOST_PROBES = 300
 
@@ -96,13 +102,14 @@ class Place:
     """Place the points of some blocks of a panel, each alone.
 
     ``start`` holds coordinates to go on from with ``radius``; without it points begin in closed form, with the
-    root mean square residual there as their radius.
+    root mean square residual there as their radius. They are done at a ``share`` of their residual.
     """
 
     panel: Held
     frame: Frame
     start: Floats | None = None
     radius: float = -1.0
+    share: float = SHARE
 
     def __call__(self, blocks: Sequence[int]) -> Placement:
         """Return the placement of all points of ``blocks``."""
@@ -110,7 +117,7 @@ class Place:
 
     def _place(self, batch: Batch) -> Placement:
         start = None if self.start is None else self.start[batch.points]
-        return place(batch.rows, batch.slots, self.frame, start, self.radius)
+        return place(batch.rows, batch.slots, self.frame, start, self.radius, self.share)
 
 
 def place_all(executor: Executor, work: Place, kept: Kept) -> Placement:
@@ -119,22 +126,24 @@ def place_all(executor: Executor, work: Place, kept: Kept) -> Placement:
     A run goes on after the portions that were kept.
     """
     layout = work.panel.layout
-    parts = list(_contiguous(kept.pieces()))
-    begun = next_block = int(parts[-1]["next"]) if parts else 0
+    everyone = np.arange(layout.n)
+    found: Placement | None = None
+    saved = block = 0
+    for piece in _contiguous(kept.pieces()):
+        points = points_of(layout, range(block, saved := int(piece["next"])))
+        found, block = filled(found, everyone, points, _placement(piece)), saved
     size = layout.count if kept.every == math.inf else executor.n_workers
-    found = [_placement(part) for part in parts]
-    fresh: list[Placement] = []
-    while next_block < layout.count:
-        blocks = range(next_block, min(next_block + size, layout.count))
+    while block < layout.count:
+        blocks = range(block, min(block + size, layout.count))
         began = time.monotonic()
-        fresh.append(gather(executor, work, layout, blocks))
-        next_block = blocks.stop
+        found = filled(found, everyone, points_of(layout, blocks), gather(executor, work, layout, blocks))
+        block = blocks.stop
         if kept.due:
-            found.append(_joined(fresh))
-            kept.add(begun, {**dict(zip(PLACED, found[-1], strict=True)), "first": begun, "next": next_block})
-            begun, fresh = next_block, []
+            kept.add(saved, _piece(found, points_of(layout, range(saved, block)), saved, block))
+            saved = block
         size = max(1, round(size * min(4.0, PORTION / (time.monotonic() - began + 1e-9))))
-    return _joined(found + fresh)
+    assert found is not None
+    return found
 
 
 PLACED = ("x", "errors", "squares", "known")
@@ -150,15 +159,23 @@ def _contiguous(pieces: Sequence[Arrays]) -> Iterator[Arrays]:
         block = int(by_first[block]["next"])
 
 
-def _placement(arrays: Arrays) -> Placement:
-    return arrays["x"], arrays["errors"], arrays["squares"], arrays["known"]
+def _piece(found: Placement, points: Ints, first: int, following: int) -> Arrays:
+    parts = {name: values[points] for name, values in zip(PLACED, found, strict=True)}
+    return {**parts, "first": first, "next": following}
 
 
-def _joined(parts: Sequence[Placement]) -> Placement:
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if len(parts) > 1 else parts[0]  # type: ignore[return-value]
+def _placement(piece: Arrays) -> Placement:
+    return piece["x"], piece["errors"], piece["squares"], piece["known"]
 
 
-def place(rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, radius: float = -1.0) -> Placement:
+def place(
+    rows: Rows,
+    slots: Ints,
+    frame: Frame,
+    start: Floats | None = None,
+    radius: float = -1.0,
+    share: float = SHARE,
+) -> Placement:
     """Place points from their dissimilarities to the landmarks, in the landmarks' own position (`Frame.in_map`).
 
     Points with too few known ones become NaN.
@@ -167,23 +184,25 @@ def place(rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, ra
     x = closed if start is None else start.copy()
     enough = np.flatnonzero(known > frame.y.shape[0])
     error = np.full(slots.size, np.nan)
-    found, error[enough] = _search(rows, slots[enough], known[enough], frame, x[enough], radius)
+    found, error[enough] = _search(rows, slots[enough], known[enough], frame, x[enough], radius, share)
     x[:] = np.nan
     x[enough] = found
     return x, error, squares, known
 
 
-def _search(rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radius: float) -> tuple[Floats, Floats]:
+def _search(
+    rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radius: float, share: float
+) -> tuple[Floats, Floats]:
     """Search in float32 down to the radius that it can tell apart, and in float64 where a point goes on below."""
     radii = np.full(slots.size, float(radius))
     if frame.arithmetic(rows.dtype) == np.float64:
-        return kernels.search(rows, slots, frame.y, x, radii, FLOOR * frame.scale, SHARE, MOST_PROBES)
+        return kernels.search(rows, slots, frame.y, x, radii, FLOOR * frame.scale, share, MOST_PROBES)
     coarse = FLOAT32_RADIUS * frame.scale
-    x, errors = kernels.search(rows, slots, frame.y.astype(np.float32), x, radii, coarse, SHARE, MOST_PROBES)
-    finer = np.flatnonzero(SHARE * np.sqrt(errors / known) < coarse)
+    x, errors = kernels.search(rows, slots, frame.y.astype(np.float32), x, radii, coarse, share, MOST_PROBES)
+    finer = np.flatnonzero(share * np.sqrt(errors / known) < coarse)
     if finer.size:
         x[finer], errors[finer] = kernels.search(
-            rows, slots[finer], frame.y, x[finer], np.full(finer.size, coarse), FLOOR * frame.scale, SHARE, MOST_PROBES
+            rows, slots[finer], frame.y, x[finer], np.full(finer.size, coarse), FLOOR * frame.scale, share, MOST_PROBES
         )
     return x, errors
 

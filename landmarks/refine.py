@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from landmarks import kernels
 from landmarks.place import FLOOR, PLACED, Frame, Place, Placement, place, seat
-from psmds_dist.block import Held, gather
+from psmds_dist.block import Held, filled, gather, points_of
 from psmds_dist.checkpoint import NOWHERE, Arrays, Kept
 from psmds_dist.config import SolverConfig
 from psmds_dist.kernels import moves
@@ -21,14 +21,20 @@ from psmds_dist.partition import Layout
 from psmds_dist.rows import Batch
 from psmds_dist.types import Executor, Floats, Ints, Rows
 
-START, END = 0.25, 1 / 16
-"""First radius of a polish as a share of the root mean square residual, and last as a share of the first."""
+START = 0.25
+"""First radius of a refinement, as a share of the root mean square residual."""
+
+SETTLED = 1 / 40
+"""Radius at which a polish ends, as a share of the same: moves that short change the error by one in 10,000."""
+
+END = 1 / 16
+"""Radius at which a refinement through the panel ends, as a share of the first."""
 
 LARGEST = 0.05
 """Most that the first radius may be, as a share of the scale: a poor fit does not mean misplaced points."""
 
 EPS = 1e-2
-"""The radius halves when a pass lowers the error by at most this share."""
+"""In a refinement through the panel the radius halves when a pass lowers the error by at most this share."""
 
 MOST_PASSES = 40
 
@@ -41,11 +47,10 @@ def polish_radius(residual: float, scale: float) -> float:
     return max(min(START * residual, LARGEST * scale), FLOOR * scale)
 
 
-def polish_config(n_components: int, seed: int, residual: float, scale: float, **changes: object) -> SolverConfig:
+def polish_config(n_components: int, seed: int, residual: float, scale: float) -> SolverConfig:
     """Configuration of a solve that polishes a good start: a few passes over the matrix."""
-    first = polish_radius(residual, scale)
-    settings = {"radius": first, "radius_tol": 1.01 * END * first, "eps": EPS, **changes}
-    return SolverConfig(n_components=n_components, seed=seed, **settings)  # type: ignore[arg-type]
+    last = max(SETTLED * residual, FLOOR * scale)
+    return SolverConfig(n_components, radius=polish_radius(residual, scale), radius_tol=last, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -107,14 +112,11 @@ class PanelPass:
 def panel_pass(executor: Executor, work: Pull) -> PanelPass:
     """Run a pass over all blocks of the panel."""
     layout: Layout = work.place.panel.layout
+    everyone = np.arange(layout.n)
     placement: Placement | None = None
     sums: dict[int, Floats] = {}
     for group, (found, part) in executor.run(work, range(layout.count)):
-        points = layout.points(sorted(group))
-        if placement is None:
-            placement = tuple(np.empty((layout.n, *column.shape[1:]), column.dtype) for column in found)  # type: ignore[assignment]
-        for whole, column in zip(placement or (), found, strict=True):
-            whole[points] = column
+        placement = filled(placement, everyone, points_of(layout, group), found)
         sums.update(part)
     assert placement is not None
     total = np.sum([sums[block] for block in sorted(sums)], axis=0)

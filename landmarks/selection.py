@@ -61,7 +61,7 @@ def choose(n: int, count: int, method: str, seed: int, distances: Distances, poo
 
 
 def _random(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
-    return random.permutation(pool)[:count]
+    return random.permutation(pool)[:count].copy()  # a view would hold all the others
 
 
 def _spread(

@@ -98,6 +98,11 @@ class NpyPanel:
     landmarks: Ints | None = None
     band = 1
 
+    @cached_property
+    def copies(self) -> int:
+        """Rows as delivered, and as they are mapped."""
+        return 1 + -(-load_npy(self.path).dtype.itemsize // self.dtype.itemsize)
+
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         out[: hi - lo] = load_npy(self.path)[lo:hi]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
@@ -32,13 +32,28 @@ class Held:
 
     def collect(self, blocks: Sequence[int], of: Callable[[Batch], A]) -> A:
         """Apply ``of`` to the rows of ``blocks`` and put its arrays into the order of the points."""
-        points, parts = [], []
+        points = points_of(self.layout, blocks)
+        whole: A | None = None
         with closing(hold(self.source, self.budget).batches(blocks)) as batches:
             for batch in batches:
-                points.append(batch.points)
-                parts.append(of(batch))
-        order = np.argsort(np.concatenate(points))
-        return tuple(np.concatenate(column)[order] for column in zip(*parts, strict=True))  # type: ignore[return-value]
+                whole = filled(whole, points, batch.points, of(batch))
+        assert whole is not None
+        return whole
+
+
+def filled(whole: A | None, points: Ints, some: Ints, part: A) -> A:
+    """Put arrays about some of the points, any of which are ascending, where they belong among those about all.
+
+    Each answer goes where it belongs as it comes, so that no two copies of all of them are ever held.
+    """
+    if np.array_equal(some, points):
+        return part
+    if whole is None:
+        whole = tuple(np.empty((points.size, *column.shape[1:]), column.dtype) for column in part)  # type: ignore[assignment]
+    places = np.searchsorted(points, some)
+    for column, values in zip(whole, part, strict=True):  # type: ignore[arg-type]
+        column[places] = values
+    return whole  # type: ignore[return-value]
 
 
 Proposal = tuple[NDArray[np.int16], Floats, Floats]
@@ -91,11 +106,12 @@ class Pick:
 
 def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layout, blocks: Sequence[int]) -> A:
     """Run work over blocks and put the arrays of all groups into the order of the points."""
-    parts = sorted(executor.run(work, blocks), key=lambda part: part[0][0])
-    points = np.concatenate([points_of(layout, group) for group, _ in parts])
-    order = np.argsort(points)
-    columns: Iterator[tuple[NDArray[np.generic], ...]] = zip(*(result for _, result in parts), strict=True)
-    return tuple(np.concatenate(column)[order] for column in columns)  # type: ignore[return-value]
+    points = points_of(layout, blocks)
+    whole: A | None = None
+    for group, part in executor.run(work, blocks):
+        whole = filled(whole, points, points_of(layout, group), part)
+    assert whole is not None
+    return whole
 
 
 def points_of(layout: Layout, blocks: Sequence[int]) -> Ints:

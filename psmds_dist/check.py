@@ -7,7 +7,7 @@ row is symmetric to rounding, and otherwise once it stands out of the row's othe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -16,6 +16,8 @@ import numpy as np
 
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import Layout
+from psmds_dist.plan import PANEL_BYTES, Needs, checking
+from psmds_dist.rows import stored
 from psmds_dist.scan import (
     Fault,
     GatherColumns,
@@ -23,7 +25,6 @@ from psmds_dist.scan import (
     ScanBlocks,
     Scanner,
     group_size,
-    panel_limit,
 )
 from psmds_dist.types import Executor, Floats, InputCheck, InputError, Ints, RowSource
 
@@ -92,13 +93,20 @@ def check_source(
     layout = Layout(source.n)
     scan = Scan(source.n, source.dtype)
     executor.prepare(partial(warm_up_scan, source.dtype.name))
-    limit = panel_limit(memory_limit)
-    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n), limit)
-    for _, group in executor.run(work, range(layout.count), group=group_size(source, executor, limit)):
+    room = room_for(checking, source, executor, memory_limit)
+    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n), room)
+    for _, group in executor.run(work, range(layout.count), group=group_size(source, executor, room)):
         scan.add(group)
         if on_progress is not None:
             on_progress(scan.done, layout.count)
-    return conclude(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol)
+    return conclude(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol, room=room)
+
+
+def room_for(kind: Callable[..., Needs], source: RowSource, executor: Executor, memory_limit: int | None) -> int:
+    """Bytes of rows that a pass may read together, within what its kind of pass needs besides."""
+    if memory_limit is None:
+        return PANEL_BYTES
+    return kind(stored(source), executor.n_workers, here=executor.in_process).room(memory_limit)
 
 
 def testing_checksums(source: RowSource) -> RowSource:
@@ -114,7 +122,13 @@ def require_size(n: int) -> None:
 
 
 def conclude(
-    scan: Scan, source: RowSource, executor: Executor, *, ids: Ids = None, symmetry_tol: float = SYMMETRY_TOL
+    scan: Scan,
+    source: RowSource,
+    executor: Executor,
+    *,
+    ids: Ids = None,
+    symmetry_tol: float = SYMMETRY_TOL,
+    room: int = PANEL_BYTES,
 ) -> InputCheck:
     """Judge a finished pass; ``source`` is read again only when its symmetry is in doubt."""
     _refuse_faults(scan, ids)
@@ -124,7 +138,7 @@ def conclude(
     _refuse_diagonal(scan.diagonal, ids)
     highest = max(block.highest for block in scan.blocks)
     _refuse_tiny(scan, rms, highest)
-    pair = _doubtful_pair(scan, source, executor, symmetry_tol * rms)
+    pair = _doubtful_pair(scan, source, executor, symmetry_tol * rms, room)
     if pair is not None and pair.difference > symmetry_tol * rms:
         raise InputError(_asymmetric(pair, rms, symmetry_tol, ids))
     return InputCheck(
@@ -234,7 +248,7 @@ def _asymmetric(pair: Pair, rms: float, symmetry_tol: float, ids: Ids) -> str:
     )
 
 
-def _doubtful_pair(scan: Scan, source: RowSource, executor: Executor, bound: float) -> Pair | None:
+def _doubtful_pair(scan: Scan, source: RowSource, executor: Executor, bound: float, room: int) -> Pair | None:
     """Compare the most suspect rows with their columns, if any row is suspect.
 
     One entry that differs by ``d`` moves both sketches of its row by ``d`` to ``2 d``, so nothing above the
@@ -245,21 +259,33 @@ def _doubtful_pair(scan: Scan, source: RowSource, executor: Executor, bound: flo
         return None
     count = max(16, LOOK_BYTES // (16 * scan.n))
     suspects = np.argsort(-imbalance, kind="stable")[:count]
-    return find_asymmetry(source, np.sort(suspects), executor)
+    return find_asymmetry(source, np.sort(suspects), executor, room)
 
 
-def find_asymmetry(source: RowSource, suspects: Ints, executor: Executor) -> Pair:
-    """Compare some rows with the columns of the same index, entry by entry, and return the worst pair."""
+def find_asymmetry(source: RowSource, suspects: Ints, executor: Executor, room: int = PANEL_BYTES) -> Pair:
+    """Compare some rows with the columns of the same index, entry by entry, and return the worst pair.
+
+    Columns are gathered, as many at a time as ``room`` bytes hold; each time takes another pass.
+    """
+    room //= 2
+    step = max(1, room // (16 * source.n))
+    pairs = [
+        pair
+        for first in range(0, suspects.size, step)
+        for pair in _compared(source, suspects[first : first + step], executor, room)
+    ]
+    return max(pairs, key=lambda pair: pair.difference)
+
+
+def _compared(source: RowSource, suspects: Ints, executor: Executor, room: int) -> Iterator[Pair]:
+    """The worst pair of each suspect row."""
     columns = np.empty((source.n, suspects.size))
-    blocks = range(Layout(source.n).count)
-    for _, parts in executor.run(GatherColumns(source, suspects), blocks, group=group_size(source, executor)):
+    work, size = GatherColumns(source, suspects, room), group_size(source, executor, room)
+    for _, parts in executor.run(work, range(Layout(source.n).count), group=size):
         for lo, part in parts:
             columns[lo : lo + len(part)] = part
     row = np.empty((1, source.n), source.dtype)
-    worst = Pair(0, 0, 0.0, 0.0)
     for k, i in enumerate(suspects.tolist()):
         source.read(i, i + 1, row)
         j = int(np.abs(row[0] - columns[:, k]).argmax())
-        pair = Pair(i, j, float(row[0, j]), float(columns[j, k]))
-        worst = max(worst, pair, key=lambda p: p.difference)
-    return worst
+        yield Pair(i, j, float(row[0, j]), float(columns[j, k]))

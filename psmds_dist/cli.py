@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -131,6 +132,14 @@ where_to_run = _apply(
     click.option("--workers", type=click.IntRange(1), help="Start this many Dask workers on this machine."),
     click.option("--scheduler", help="Address of a running Dask scheduler, such as tcp://host:8786."),
     click.option("--scheduler-file", type=click.Path(), help="Scheduler file of a running Dask scheduler."),
+    click.option("--tls", type=click.Path(), help="Encrypt: the directory that 'psmds certificates' made."),
+    click.option(
+        "--deadline",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        help="Seconds that a worker may hang before others do its work.",
+    ),
     click.option("--threads", type=click.IntRange(1), help="Kernel threads a process [default: all cores]."),
     click.option("--memory-limit", help="Memory a worker may take, such as '4 GiB' [default: 80 % of what is free]."),
 )
@@ -154,7 +163,14 @@ storing = _apply(
 
 @contextmanager
 def running(
-    workers: int | None, scheduler: str | None, scheduler_file: str | None, threads: int | None
+    workers: int | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    threads: int | None,
+    *,
+    tls: str | None,
+    deadline: float,
+    quiet: bool,
 ) -> Iterator[AnyExecutor]:
     """Yield the executor that the options ask for; a cluster started for it ends with the block."""
     from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
@@ -162,14 +178,38 @@ def running(
 
     if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
         raise click.UsageError("give one of --workers, --scheduler and --scheduler-file.")
-    if workers is not None:
-        with local_client(workers, threads or max(1, available_threads() // workers)) as client:
-            yield DaskExecutor(client)
-    elif scheduler is not None or scheduler_file is not None:
-        with connect(scheduler, scheduler_file) as client:
-            yield DaskExecutor(client)
-    else:
-        yield InProcessExecutor(threads)
+    with ExitStack() as stack:
+        if not quiet:
+            stack.enter_context(_notes())
+        if workers is not None:
+            threads = threads or max(1, available_threads() // workers)
+            yield DaskExecutor(stack.enter_context(local_client(workers, threads, tls)), deadline)
+        elif scheduler is not None or scheduler_file is not None:
+            yield DaskExecutor(stack.enter_context(connect(scheduler, scheduler_file, tls)), deadline)
+        elif tls is not None:
+            raise click.UsageError("--tls needs one of --workers, --scheduler and --scheduler-file.")
+        else:
+            yield InProcessExecutor(threads)
+
+
+class _Notes(logging.Handler):
+    """Shows what the library logs as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"Note: {record.getMessage()}.", err=True)
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Show notes of the library, such as that it waits for workers, for the length of a block."""
+    logger, handler, level = logging.getLogger("psmds_dist"), _Notes(), logging.getLogger("psmds_dist").level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _build(
@@ -205,7 +245,8 @@ def _build(
 
 def where_to_run_of(options: dict[str, Any]) -> dict[str, Any]:
     """Those of a command's options that `running` takes."""
-    return {name: options[name] for name in ("workers", "scheduler", "scheduler_file", "threads")}
+    names = ("workers", "scheduler", "scheduler_file", "threads", "tls", "deadline")
+    return {name: options[name] for name in names} | {"quiet": options.get("quiet", False)}
 
 
 @main.command()
@@ -280,6 +321,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     loss --resume goes on from there, to the same result.
     """
     from psmds_dist.config import SolverConfig
+    from psmds_dist.plan import describe_exceeded
     from psmds_dist.report import progress, stress_lines
     from psmds_dist.results import read_result, write_result
     from psmds_dist.run import CERTIFICATE_MISSING, embed
@@ -315,6 +357,8 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, {how}; map in {target}")
     if result.certificate_missing:
         say(f"Note: {CERTIFICATE_MISSING}.")
+    if result.over:
+        say(f"Note: {describe_exceeded(result.over)}.")
     say(stress_lines(solution.stress))
     if options["plot"]:
         _picture(read_result(target), options["plot"])
@@ -443,6 +487,19 @@ def export(result: str, output: str) -> None:
     from psmds_dist.results import export_stored
 
     export_stored(result, output)
+
+
+@main.command()
+@click.argument("directory", type=click.Path(file_okay=False))
+def certificates(directory: str) -> None:
+    """Make a certificate and its key in DIRECTORY, for --tls.
+
+    Everyone who can read them can use the cluster: keep them to yourself. They are valid for a year.
+    """
+    from psmds_dist.executor import write_certificates
+
+    write_certificates(directory)
+    click.echo(f"{directory}: certificate.pem and key.pem, readable by you alone, valid for a year")
 
 
 @main.command()

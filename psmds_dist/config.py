@@ -36,12 +36,14 @@ class SolverConfig:
     bad_moves : bool
         Whether a point takes its best move even when it raises the error (faster), or stays (monotone).
     eps : float
-        The radius halves when an epoch lowers the error by at most this share.
+        Share of the error that does not matter: the radius halves when an epoch lowers the error by less (near the
+        end earlier, see `psmds_dist.schedule.small_gain`).
     radius : float or None
         Starting radius in units of the dissimilarities; None searches for one.
     radius_tol : float or None
         The solve ends once the radius is at or below this, in units of the dissimilarities; None means
-        `RADIUS_TOL` of their root mean square.
+        `RADIUS_TOL` of their root mean square, or where moves of that length change the error by less than ``eps``
+        (see `psmds_dist.schedule.end_radius`).
     max_epochs : int
         Most epochs to run; 0 returns the start.
     direction_share : float
@@ -93,7 +95,10 @@ SEEDS = 2**128
 """Seeds that there are: keys of Philox."""
 
 RADIUS_TOL = 2e-4
-"""Default end radius, as a share of the root mean square dissimilarity."""
+"""Default end radius, as a share of the root mean square dissimilarity; noisy data end earlier."""
+
+NEAR = 0.5
+"""First radius, as a share of the root mean square residual, up to which a solve settles a map that has its shape."""
 
 FLOAT32_RADIUS = 1e-4
 """Smallest radius, as a share of the same scale, at which float32 roots still tell a move's gain."""

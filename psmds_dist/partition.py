@@ -1,8 +1,9 @@
-"""Pure planning: how rows are cut into blocks, who owns which, and what fits into memory."""
+"""Pure planning: how rows are cut into blocks, and who owns which; bytes in words."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.types import BudgetError, InputError, Ints
+from psmds_dist.types import InputError, Ints
 
 BLOCK_BYTES = 8_000_000
 """Row data of a block, counted in float32."""
@@ -58,70 +59,6 @@ class Layout:
     def spread(self, starts: Ints) -> Ints:
         """For blocks that begin at ``starts``, the places of all their rows, as if every block were full."""
         return (starts[:, None] + np.arange(self.rows)).ravel()
-
-
-@dataclass(frozen=True)
-class RowMemory:
-    """How a process spends its budget for rows."""
-
-    cached_blocks: int
-    """Blocks kept in memory."""
-
-    run_blocks: int
-    """Most blocks that one read brings."""
-
-    buffer_bytes: int
-    """Bytes of the two read-ahead buffers, none when every block can be kept."""
-
-    block_bytes: int
-
-    @property
-    def nbytes(self) -> int:
-        """Most bytes it takes."""
-        return self.cached_blocks * self.block_bytes + self.buffer_bytes
-
-    @classmethod
-    def plan(cls, layout: Layout, itemsize: int, band: int, budget: int) -> RowMemory:
-        """Split ``budget`` bytes into kept blocks and two read-ahead buffers.
-
-        Parameters
-        ----------
-        layout : Layout
-            The blocks.
-        itemsize : int
-            Bytes of a number.
-        band : int
-            Rows stored together; a band is read at once where the buffers may be that large.
-        budget : int
-            Bytes for rows in this process.
-
-        Raises
-        ------
-        BudgetError
-            When not even two blocks fit.
-        """
-        block = layout.rows * layout.columns * itemsize
-        tall = max(1, -(-band // layout.rows))
-        if layout.count * block <= budget:
-            return cls(layout.count, tall, 0, block)
-        run = tall if 4 * tall * block <= budget else 1
-        buffers = 2 * run * block
-        if buffers > budget:
-            raise BudgetError(
-                f"memory_limit leaves {format_bytes(budget)} a worker for rows, but reading ahead needs "
-                f"{format_bytes(buffers)} (two blocks of {layout.rows} rows of {layout.n:,} points); "
-                "raise memory_limit, or embed landmarks instead of the whole matrix."
-            )
-        return cls((budget - buffers) // block, run, buffers, block)
-
-
-def row_budget(memory_limit: int, n: int, n_components: int) -> int:
-    """Bytes of a worker's budget that are left for rows once coordinates and answers have theirs.
-
-    Counted are float64 coordinates three times over (received, unpacked, and the next ones arriving while these
-    are still in use) and five float64 numbers a point for the answers.
-    """
-    return memory_limit - 8 * n * (3 * n_components + 5)
 
 
 def owners(blocks: Iterable[int], workers: Mapping[str, int]) -> dict[str, list[int]]:
@@ -179,6 +116,14 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.2f} GiB" if abs(count) < 1024 else f"{count / 1024:.2f} TiB"
+
+
+def round_up(count: int) -> str:
+    """Bytes as `format_bytes` writes them, but never less: a limit of so much is enough."""
+    unit = next((k for k in range(4) if count < 1024 ** (k + 1)), 4)
+    digits = (0, 1, 1, 2, 2)[unit]
+    step = 1024**unit / 10**digits
+    return f"{math.ceil(count / step) / 10**digits:.{digits}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
 def parse_bytes(text: str | int | float, name: str = "memory_limit") -> int:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psmds_dist.partition import Layout, RowMemory, format_bytes
-from psmds_dist.types import BudgetError, Ints, Rows, RowSource
+from psmds_dist.partition import Layout, groups
+from psmds_dist.plan import BATCH, RowMemory, Stored
+from psmds_dist.types import Ints, Rows, RowSource
 
 
 def layout_of(source: RowSource) -> Layout:
@@ -18,22 +19,16 @@ def layout_of(source: RowSource) -> Layout:
     return Layout(source.n, getattr(source, "width", None))
 
 
-def memory_for(source: RowSource, budget: int) -> RowMemory:
-    """How a process spends ``budget`` bytes on the rows of a source, after what reading itself takes.
-
-    Raises
-    ------
-    BudgetError
-        When they are too few.
-    """
-    scratch = int(getattr(source, "scratch", 0))
-    if scratch >= budget:
-        raise BudgetError(
-            f"memory_limit leaves {format_bytes(max(budget, 0))} a worker for rows, but reading the store takes "
-            f"{format_bytes(scratch)} as its chunks are large: raise memory_limit, or turn it into chunks of whole "
-            "rows once ('psmds ingest')."
-        )
-    return RowMemory.plan(layout_of(source), source.dtype.itemsize, source.band, budget - scratch)
+def stored(source: RowSource) -> Stored:
+    """How the rows of a source are stored, for planning."""
+    return Stored(
+        layout_of(source),
+        source.dtype.itemsize,
+        source.band,
+        int(getattr(source, "scratch", 0)),
+        int(getattr(source, "copies", 1)),
+        getattr(source, "resident", None) is not None,
+    )
 
 
 @dataclass(frozen=True)
@@ -55,6 +50,11 @@ class _Run:
     keep: bool
 
 
+def batches_of(blocks: Sequence[int], layout: Layout) -> list[list[int]]:
+    """Cut kept blocks into batches, lest a kernel's scratch grow with all of them."""
+    return groups(blocks, max(1, BATCH // layout.rows))
+
+
 class RowCache:
     """Blocks of a source, kept as they come until the budget is full; later ones stream through buffers.
 
@@ -65,7 +65,7 @@ class RowCache:
     def __init__(self, source: RowSource, budget: int) -> None:
         self.source = source
         self.layout = layout_of(source)
-        self._memory = memory_for(source, budget)
+        self._memory = RowMemory.plan(stored(source), budget)
         self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
         self._slot: dict[int, int] = {}
         self._buffers: list[Rows] = []
@@ -82,8 +82,8 @@ class RowCache:
             kept = [b for b in sorted(blocks) if b in self._slot]
             runs = self._runs([b for b in sorted(blocks) if b not in self._slot])
             pending = [reader.submit(self._load, run, 0) for run in runs[:1]]
-            if kept:
-                yield self._kept(kept)
+            for part in batches_of(kept, self.layout):
+                yield self._kept(part)
             for turn in range(1, len(runs) + 1):
                 batch = pending.pop().result()
                 pending += [reader.submit(self._load, run, turn) for run in runs[turn : turn + 1]]
@@ -153,9 +153,10 @@ class ResidentRows:
         self._layout = Layout(*matrix.shape)
 
     def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
-        """Yield the rows of ``blocks`` as one batch."""
-        points = self._layout.points(sorted(blocks))
-        yield Batch(self._matrix, points, points)
+        """Yield the rows of ``blocks``."""
+        for part in batches_of(sorted(blocks), self._layout):
+            points = self._layout.points(part)
+            yield Batch(self._matrix, points, points)
 
 
 HeldRows = RowCache | ResidentRows

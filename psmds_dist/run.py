@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -21,58 +21,15 @@ from psmds_dist.epoch import Field
 from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.kernels.warm import warm_up_solver
-from psmds_dist.partition import Layout, RowMemory, format_bytes, parse_bytes, row_budget
+from psmds_dist.partition import parse_bytes
+from psmds_dist.plan import Plan, checking, exact, exceeded, require
 from psmds_dist.quality import Stress
-from psmds_dist.rows import memory_for
+from psmds_dist.rows import stored
 from psmds_dist.solve import Solution, solve
 from psmds_dist.starts import choose_start
-from psmds_dist.types import BudgetError, Floats, InputCheck, InputError, RowSource, StopReason
+from psmds_dist.types import Floats, InputCheck, InputError, RowSource, StopReason
 
 PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run will take, known before it starts.
-
-    Attributes
-    ----------
-    limit : int
-        Bytes a worker may take.
-    budget : int
-        Of these, bytes for rows.
-    memory : RowMemory
-        How a worker spends them.
-    workers : int
-        Processes that share the rows.
-    layout : Layout
-        Blocks of the matrix.
-    read_cost : float
-        How often an epoch reads a stored byte that is not cached.
-    """
-
-    limit: int
-    budget: int
-    memory: RowMemory
-    workers: int
-    layout: Layout
-    read_cost: float
-
-    @property
-    def cached_share(self) -> float:
-        """Share of the matrix that the workers together keep in memory."""
-        return min(1.0, self.memory.cached_blocks * self.workers / self.layout.count)
-
-    def describe(self) -> str:
-        """Say in one line how the matrix will be read."""
-        matrix = format_bytes(self.layout.count * self.memory.block_bytes)
-        kept = "kept in memory" if self.cached_share == 1 else f"{self.cached_share:.0%} kept in memory, rest streamed"
-        again = ""
-        if self.read_cost > 1.05 and self.cached_share < 1:
-            again = f"; an epoch reads its chunks {self.read_cost:.1f} times, so ingest it once"
-        budget = format_bytes(self.limit)
-        who = "1 process" if self.workers == 1 else f"{self.workers} workers"
-        return f"{self.layout.n:,} points, rows {matrix}, {who} with {budget} each: {kept}{again}"
 
 
 def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: Any = None) -> Plan:
@@ -91,31 +48,27 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
             "dissimilarities fit exactly in fewer dimensions than points."
         )
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
-    budget = row_budget(limit, source.n, config.n_components)
-    if budget <= 0:
-        raise BudgetError(
-            f"memory_limit is {format_bytes(limit)} a worker, but the coordinates of {source.n:,} points "
-            f"alone need {format_bytes(limit - budget)}; raise memory_limit."
-        )
-    layout = Layout(source.n)
-    memory = memory_for(source, budget)
-    cost = 2.0 if memory.run_blocks > 1 else float(getattr(source, "read_cost", 1.0))
-    return Plan(limit, budget, memory, executor.n_workers, layout, cost)
+    rows, workers, here = stored(source), executor.n_workers, executor.in_process
+    needs = exact(rows, config.n_components, config.tried_axes, workers, here=here)
+    require(limit, needs, checking(rows, workers, here=here))
+    return Plan.of(limit, needs, workers, float(getattr(source, "read_cost", 1.0)))
 
 
 def checked(
     source: RowSource, executor: AnyExecutor, ids: list[str] | None, memory_limit: int | None = None
 ) -> InputCheck:
     """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
-    from psmds_dist.store import ZarrRows, load_check, save_check
+    find = partial(check_source, source, executor, ids=ids, memory_limit=memory_limit)
+    if not hasattr(source, "fingerprint"):
+        return find()
+    from psmds_dist.store import ZarrRows, load_check, save_check  # late: needs Zarr
 
-    kept = load_check(source) if isinstance(source, ZarrRows) else None
-    if kept is not None:
-        return kept
-    check = check_source(source, executor, ids=ids, memory_limit=memory_limit)
-    if isinstance(source, ZarrRows):
-        save_check(source, check)
-    return check
+    if not isinstance(source, ZarrRows):
+        return find()
+    kept = load_check(source)
+    if kept is None:
+        save_check(source, kept := find())
+    return kept
 
 
 def warm_up(source: RowSource, n_components: int, executor: AnyExecutor, axes: int | None = None) -> None:
@@ -154,6 +107,11 @@ class Embedding:
     """Wall time of finding the start, solving and measuring, once kernels are compiled."""
 
     peak_memory: dict[str, int]
+    """Peak resident bytes of each process that worked."""
+
+    over: dict[str, int]
+    """Bytes by which some of them took more than planned, see `psmds_dist.plan.exceeded`."""
+
     versions: dict[str, str]
 
     @property
@@ -192,6 +150,7 @@ def embed(
         on_plan(plan)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
+    before = executor.memory()
     try:
         check = checked(source, executor, ids, plan.limit)
         checkpoint.bind(_identity(config, check, init, n_init))
@@ -204,7 +163,9 @@ def embed(
         )
         solution = _best_of(task, config, n_init if name == "random" else 1, checkpoint)
         seconds = time.perf_counter() - began
-        return Embedding(solution, check, plan, config, ids, name, seconds, executor.peak_memory(), versions())
+        peak = executor.peak_memory()
+        over = exceeded(plan.limit, before, peak)
+        return Embedding(solution, check, plan, config, ids, name, seconds, peak, over, versions())
     finally:
         executor.close()
 
@@ -213,7 +174,7 @@ def _identity(config: SolverConfig, check: InputCheck, init: str | Floats, n_ini
     """What must be the same for a run to go on where another stopped."""
     given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
     return {
-        "psmds-dist": version("psmds-dist"),
+        "psmds-dist": _installed()["psmds-dist"],
         "input": {"points": check.n, "dtype": check.dtype, "content": check.digest},
         "configuration": {**config.as_dict(), "init": given, "n_init": n_init},
     }
@@ -298,4 +259,9 @@ def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") 
 
 def versions() -> dict[str, str]:
     """Versions of what computed a result."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    return {"python": platform.python_version(), **_installed()}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 from psmds_dist.partition import Layout
+from psmds_dist.plan import PANEL_BYTES
 from psmds_dist.rows import layout_of
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
-
-PANEL_BYTES = 128_000_000
-"""Most row data that a pass holds at a time in a process, where rows are stored many together."""
 
 _KEY = 0x70736D6473
 
@@ -228,22 +226,16 @@ class GatherColumns:
 
     source: RowSource
     columns: Ints
+    limit: int = PANEL_BYTES
+    """Bytes of rows to read together at the most."""
 
     def __call__(self, blocks: Sequence[int]) -> list[tuple[int, Floats]]:
         """Return, for each of ``blocks``, its first row and its entries in the columns."""
         found = []
-        for run, panel in panels(self.source, blocks, panel_blocks(self.source)):
+        for run, panel in panels(self.source, blocks, panel_blocks(self.source, self.limit)):
             lo, _ = Layout(self.source.n).bounds(run[0])
             found.append((lo, panel[:, self.columns].astype(np.float64)))
         return found
-
-
-def panel_limit(memory_limit: int | None) -> int:
-    """Bytes of rows that a pass reads together when a worker may take so many.
-
-    A task holds its panel, a second one where both orders are read, and chunks on their way.
-    """
-    return PANEL_BYTES if memory_limit is None else min(PANEL_BYTES, memory_limit // 4)
 
 
 def group_size(source: RowSource, executor: Executor, limit: int = PANEL_BYTES) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE, RADIUS_TOL, SolverConfig
+from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE, NEAR, RADIUS_TOL, SolverConfig
 from psmds_dist.partition import Layout
 from psmds_dist.types import Floats, StopReason
 
@@ -51,6 +51,11 @@ class EpochReport:
 
     moved: int
     """Points that moved."""
+
+    @property
+    def mse(self) -> float:
+        """The same as a mean over ordered pairs."""
+        return float(self.error / self.x.shape[1] ** 2)
 
 
 def generator(seed: int, stream: int, epoch: int = 0) -> np.random.Generator:
@@ -112,9 +117,30 @@ def plan_epoch(
     )
 
 
-def end_radius(config: SolverConfig, scale: float) -> float:
-    """Radius at or below which the solve ends."""
-    return config.radius_tol if config.radius_tol is not None else RADIUS_TOL * scale
+def end_radius(config: SolverConfig, scale: float, mse: float = 0.0) -> float:
+    """Radius at or below which a solve with that mean squared error ends.
+
+    Points that are displaced by up to ``r`` along each axis change a mean squared error by about ``r^2 / 6``. Once
+    that is no more than a share ``eps`` of it, smaller radii would only polish noise. A monotone solve goes on all
+    the same: its certificate is for a radius that is known from the beginning.
+    """
+    if config.radius_tol is not None:
+        return config.radius_tol
+    noise = math.sqrt(6 * config.eps * min(mse, scale * scale)) if config.bad_moves else 0.0
+    return max(RADIUS_TOL * scale, noise)
+
+
+def small_gain(radius: float, mse: float, config: SolverConfig) -> float:
+    """Share of the error, gained by an epoch, that no longer pays: the radius halves.
+
+    From a random start that is ``eps``: epochs that gain little still lead out of poor maps. A solve that begins with
+    a radius small beside the residuals only settles a map that has its shape. There halving is sure to gain what moves
+    of twice the needed length cost, about ``(2 r)^2 / 6`` of the mean squared error, and an epoch that gains less
+    wastes its pass.
+    """
+    residual = math.sqrt(mse)
+    settling = config.radius is not None and config.radius <= NEAR * residual
+    return max(config.eps, 2 / 3 * (radius / residual) ** 2) if settling and config.bad_moves else config.eps
 
 
 def advance(state: State, report: EpochReport, config: SolverConfig, scale: float) -> tuple[State, StopReason | None]:
@@ -122,13 +148,14 @@ def advance(state: State, report: EpochReport, config: SolverConfig, scale: floa
 
     A monotone solve leaves its last radius only when no point moved: that is its certificate.
     """
-    stalled = not state.error - report.error > config.eps * report.error  # so worded for errors that overflowed
+    little = small_gain(state.radius, report.mse, config) * report.error
+    stalled = not state.error - report.error > little  # so worded for errors that overflowed
     after = State(report.x, state.radius, state.epoch + 1, report.error)
     if report.error == 0:
         return after, StopReason.PERFECT
     if stalled:
         half = replace(after, radius=state.radius / 2)
-        last = half.radius <= end_radius(config, scale)
+        last = half.radius <= end_radius(config, scale, report.mse)
         if last and (config.bad_moves or report.moved == 0):
             return after, StopReason.RADIUS
         after = after if last else half

@@ -75,7 +75,7 @@ class _Run:
         row = (
             self.state.epoch + 1,
             radius,
-            report.error / n**2,
+            report.mse,
             time.perf_counter() - self.began,
             report.moved / n,
         )
@@ -169,12 +169,11 @@ def _cut_short(run: _Run, why: StopReason, kept: Kept) -> None:
 
 def _loop(run: _Run, task: Field, config: SolverConfig, scale: float, on_epoch: OnEpoch | None, kept: Kept) -> None:
     epoch: Epoch = bad_moves_epoch if config.bad_moves else monotone_epoch
-    end = schedule.end_radius(config, scale)
     run.outcome = StopReason.EPOCHS if config.max_epochs == 0 else run.outcome
     while run.outcome is None:
         plan = schedule.plan_epoch(run.state, config, task.held.layout, scale, task.held.source.dtype)
         report = epoch(task, run.state, plan)
-        event = run.record(report, plan.radius, end)
+        event = run.record(report, plan.radius, schedule.end_radius(config, scale, report.mse))
         run.state, run.outcome = schedule.advance(run.state, report, config, scale)
         kept.save(run.state.epoch, run.as_arrays)
         answer = on_epoch(event) if on_epoch is not None else None

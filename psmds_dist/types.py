@@ -56,6 +56,10 @@ class Executor(Protocol):
     def n_workers(self) -> int:
         """Processes that share the work."""
 
+    @property
+    def in_process(self) -> bool:
+        """Whether all work is done in this process."""
+
     def run(
         self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
     ) -> Iterator[tuple[Sequence[int], R]]:

@@ -22,6 +22,7 @@ class Serial:
     """Runs groups in a scrambled order, as a cluster may."""
 
     n_workers = 2
+    in_process = False
 
     def __init__(self, group=None, seed=0):
         self._group = group

@@ -455,7 +455,7 @@ def waited_for(folder, process):
     """Wait until the run has kept something."""
     deadline = time.monotonic() + 60
     while not list(folder.glob("solve*.npz")):
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate()[1][-2000:]
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

@@ -16,7 +16,7 @@ from distributed import Client
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, read_result
-from psmds_dist.executor import WORKER_ENVIRONMENT
+from psmds_dist.executor.clusters import WORKER_ENVIRONMENT
 
 README = Path(__file__).parent.parent / "cluster" / "README.md"
 

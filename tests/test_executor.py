@@ -13,9 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
-from psmds_dist import executor as module
 from psmds_dist import rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, on_dask
+from psmds_dist.executor.pace import Pace
+from psmds_dist.executor.round import Round
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.rows import RowCache, hold
@@ -174,31 +175,23 @@ def test_a_worker_killed_in_a_task_is_made_up_for(client, tmp_path, quiet):
     assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
 
 
-def test_cancelled_tasks_are_issued_again(client, quiet, monkeypatch):
+def test_cancelled_tasks_are_issued_again(client, quiet):
     """`KilledWorker` and cancelled tasks are final for Dask, so the executor must issue the blocks itself."""
     executor = DaskExecutor(client)
-    issued = []
-    submit = executor._submit
-
-    def spying(held, part, address=None):
-        issued.append(submit(held, part, address))
-        return issued[-1]
-
-    monkeypatch.setattr(executor, "_submit", spying)
-    results = executor.run(napping, BLOCKS, group=10)
+    call = Round(executor._crew, Pace(30), napping)
+    results = call.results(BLOCKS, 10)
     first = next(results)
-    pending = [future for future in issued if future.status == "pending"]
+    pending = [future for future in call._out if future.status == "pending"]
     client.cancel(pending, force=True)
     parts = [first, *results]
+    assert pending
     assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
-    assert len(issued) == 4 + len(pending)
 
 
 @pytest.mark.slow
-def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet, monkeypatch):
-    monkeypatch.setattr(module, "ATTEMPTS", 2)
+def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet):
     began = time.monotonic()
-    with pytest.raises(WorkerError, match=r"lost its workers 2 times .* out of memory: lower memory_limit"):
+    with pytest.raises(WorkerError, match=r"lost its workers 4 times .* out of memory: lower memory_limit"):
         list(DaskExecutor(client).run(ending_the_process, range(2)))
     assert time.monotonic() - began < 60
     wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
@@ -287,7 +280,7 @@ def _length(blocks, payload):
 
 
 def test_memory_limit_is_half_of_the_smallest_workers(client):
-    limits = [worker["memory_limit"] for worker in DaskExecutor(client)._workers().values()]
+    limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
     assert DaskExecutor(client).memory_limit() == min(limits) // 2
     assert 0 < InProcessExecutor().memory_limit() < psutil.virtual_memory().total
 
@@ -315,7 +308,7 @@ def test_what_is_no_client_is_refused(client):
 def test_a_scheduler_without_workers_is_told(monkeypatch):
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr(module, "PATIENCE", 1)
+    monkeypatch.setattr(on_dask, "PATIENCE", 1)
     with (
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
         Client(cluster, set_as_default=False) as client,

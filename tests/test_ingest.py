@@ -26,13 +26,16 @@ from psmds_dist.ingest import (
 )
 from psmds_dist.ingest.building import BuildBlocks
 from psmds_dist.partition import Layout
+from psmds_dist.plan import building
+from psmds_dist.rows import stored
 from psmds_dist.scan import Scanner
 from psmds_dist.store import create, load_check, open_rows
-from psmds_dist.types import InputError
+from psmds_dist.types import BudgetError, InputError
 
 
 class Serial:
     n_workers = 1
+    in_process = True
 
     def __init__(self, group=None):
         self._group = group
@@ -254,7 +257,11 @@ def test_build_writes_and_checks(tmp_path, dtype, group):
 def test_build_under_a_small_budget(tmp_path):
     matrix = squareform(pdist(points()))
     source = open_npy(saved(tmp_path / "d.npy", squareform(matrix)))
-    check = build(source, tmp_path / "a.zarr", Serial(), memory_limit=1)
+    least = building(stored(source)).least
+    with pytest.raises(BudgetError, match=r"building a store of .* points needs .*: raise memory_limit"):
+        build(source, tmp_path / "a.zarr", Serial(), memory_limit=least - 1)
+    assert not (tmp_path / "a.zarr").exists()
+    check = build(source, tmp_path / "a.zarr", Serial(), memory_limit=least)
     assert build(source, tmp_path / "b.zarr", Serial()) == check
     np.testing.assert_array_equal(read_all(open_rows(tmp_path / "a.zarr")), matrix.astype("float32"))
 

@@ -63,7 +63,9 @@ def test_from_points_to_a_table_and_new_points(place, points):
     out = run("fit", "points.npy", "map.zarr", "--metric", "euclidean", "-S", 40, "--seed", 3, "--plot", "map.png")
     wanted = LandmarkMDS(n_landmarks=40, metric="euclidean", random_state=3).fit(points)
     lines = out.splitlines()
-    assert [line.split(":")[0] for line in lines[:4]] == ["panel", "landmarks", "placement", "evidence"]
+    assert lines[0].startswith(f"{N} points by 40 landmarks, panel 23.4 KiB, 1 process with ")
+    assert lines[0].endswith("each: computed as they are needed, in one pass")
+    assert [line.split(":")[0] for line in lines[1:5]] == ["panel", "landmarks", "placement", "evidence"]
     assert f"{N} points by 40 landmarks; map in map.zarr" in lines
     low, high = wanted.stress_interval_
     assert (
@@ -191,7 +193,7 @@ def test_faults_are_sentences(place, points):
         (("fit", "points.npy", "m.zarr", *euclidean, "--memory-limit", "lots"), "must be a positive number of bytes"),
         (
             ("fit", "points.npy", "m.zarr", *euclidean, "--memory-limit", "9 kB"),
-            "leaves nothing beside the coordinates",
+            "a map of 150 points by 150 landmarks needs",
         ),
         (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "map.xyz"), "cannot save a picture"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "no/map.png"), "there is no such directory"),

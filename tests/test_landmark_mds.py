@@ -1,6 +1,7 @@
 """The estimator of landmark mode: what it recovers, what it refuses, and what it keeps."""
 
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -239,7 +240,9 @@ def test_attributes():
 def test_stages_are_told():
     told = []
     fitted(matrix(), on_stage=told.append)
-    assert [line.split(":")[0] for line in told] == ["panel", "landmarks", "placement", "evidence"]
+    assert told[0].startswith("260 points by 40 landmarks, panel 40.6 KiB, 1 process with ")
+    assert told[0].endswith("each: taken out of the matrix once, then read, in one pass")
+    assert [line.split(":")[0] for line in told[1:]] == ["panel", "landmarks", "placement", "evidence"]
 
 
 # --- transform ---
@@ -526,7 +529,7 @@ def test_forms_of_a_matrix_give_the_same_bits(tmp_path):
     }  # fmt: skip
     for name, form in forms.items():
         assert np.array_equal(fitted(form).embedding_, wanted), name
-        assert np.array_equal(fitted(form, memory_limit="120 kB").embedding_, wanted), name
+        assert np.array_equal(fitted(form, memory_limit="1.2 MB").embedding_, wanted), name
 
 
 def test_forms_of_points_give_the_same_bits(tmp_path):
@@ -551,7 +554,7 @@ def test_forms_of_a_panel_give_the_same_bits(tmp_path):
     ours = tmp_path / "panel.zarr"
     build_panel(points_panel(array_panel(features(), "float64"), sites), ours, InProcessExecutor())
     for form in (panel.tolist(), tmp_path / "panel.npy", tmp_path / "foreign", ours):
-        for limit in (None, "40 kB"):
+        for limit in (None, "150 kB"):
             got = fitted(form, landmarks=sites, memory_limit=limit)
             assert_array_equal(got.embedding_, wanted.embedding_)
             assert_array_equal(got.landmarks_, wanted.landmarks_)
@@ -676,13 +679,20 @@ def test_wrong_data_is_a_sentence(tmp_path):
         assert "placement" not in " ".join(told), sentence  # before much work
 
 
-def test_too_small_a_budget_is_refused():
-    with pytest.raises(BudgetError, match="memory_limit leaves nothing beside the coordinates of 260 points; raise it"):
-        fitted(matrix(), memory_limit=10_000)
-    with pytest.raises(BudgetError, match="memory_limit leaves .* a worker for rows"):
-        fitted(matrix(), memory_limit=8 * N * 11 + 500)
-    with pytest.raises(BudgetError, match="memory_limit leaves .* a worker for rows"):
-        fitted(matrix(), memory_limit=8 * N * 11 + 10_000, refine="full")
+@pytest.mark.parametrize("form", ["matrix", "points", "panel"])
+@pytest.mark.parametrize("refine", ["none", "panel", "full"])
+def test_too_small_a_budget_is_refused_with_one_that_works(form, refine, tmp_path):
+    if (form, refine) in (("points", "full"), ("panel", "full")):
+        return
+    more = {"points": {"metric": "euclidean"}, "panel": {"landmarks": range(60)}}.get(form, {})
+    X = {"matrix": matrix, "points": features, "panel": lambda: cdist(features(), features()[:60])}[form]()
+    with pytest.raises(BudgetError, match=r"memory_limit is 9\.8 KiB a process, but .* needs .* KiB \(") as refusal:
+        fitted(X, memory_limit=10_000, refine=refine, **more)
+    named = re.search(r"raise memory_limit \(--memory-limit\) to ([0-9.]+ [KM]iB)", str(refusal.value))
+    told = []
+    small = fitted(X, memory_limit=named[1], refine=refine, scratch=tmp_path, on_stage=told.append, **more)
+    assert named[1] in told[0]
+    assert_array_equal(small.embedding_, fitted(X, refine=refine, **more).embedding_)
 
 
 def test_not_fitted(tmp_path):

@@ -23,7 +23,8 @@ from psmds_dist.block import Held
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest import ArrayRows, Symmetrized, build, open_npy
 from psmds_dist.partition import Layout
-from psmds_dist.rows import layout_of, release
+from psmds_dist.plan import panel_pass
+from psmds_dist.rows import layout_of, release, stored
 from psmds_dist.store import describe, open_panel, open_rows, open_table
 from psmds_dist.types import InputError
 
@@ -33,6 +34,7 @@ LANDMARKS = np.array([150, 3, 77, 202, 0, 41, 12])
 
 class Serial:
     n_workers = 1
+    in_process = True
 
     def __init__(self, group=None):
         self._group = group
@@ -342,12 +344,19 @@ def test_a_panel_has_no_panel():
         store_panel(array_panel(values()), LANDMARKS)
 
 
+def limit_for(panel, blocks):
+    """Bytes with which a pass over a panel reads so many blocks at a time."""
+    needs = panel_pass(stored(panel))
+    return needs.total + needs.rows.scratch + blocks * needs.rows.block_bytes
+
+
 def test_matrix_panel_in_memory_or_on_disk(tmp_path):
     source = store_panel(Counting(distances().astype("float32")), LANDMARKS)
-    with matrix_panel(source, InProcessExecutor(), memory_limit=10**6) as panel:
+    with matrix_panel(source, InProcessExecutor(), memory_limit=10**6, keep=10**6) as panel:
         np.testing.assert_array_equal(panel.resident, values())
         np.testing.assert_array_equal(panel.landmarks, LANDMARKS)
-    with matrix_panel(source, InProcessExecutor(), memory_limit=8000, scratch=tmp_path) as panel:
+    limit = limit_for(source, 2)
+    with matrix_panel(source, InProcessExecutor(), memory_limit=limit, keep=0, scratch=tmp_path) as panel:
         assert panel.path.startswith(str(tmp_path))
         np.testing.assert_array_equal(read_all(panel), values())
         np.testing.assert_array_equal(panel.landmarks, LANDMARKS)
@@ -376,7 +385,7 @@ def test_build_writes_and_checks(tmp_path, kind, group):
         Serial(group),
         ids=ids,
         metric="euclidean",
-        memory_limit=4 * 4 * S * 6 * 5,
+        memory_limit=limit_for(source, 5),
         on_progress=lambda *progress: seen.append(progress),
     )
     panel = open_panel(tmp_path / "p.zarr")
@@ -394,9 +403,11 @@ def test_build_writes_and_checks(tmp_path, kind, group):
 
 
 def test_build_reads_the_landmarks_as_often_as_memory_demands(tmp_path):
-    for limit, times in ((None, 1), (4 * 4 * S * 6 * 9, 4)):
+    for blocks, times in ((None, 1), (9, 4)):
         source = Counting(distances().astype("float32"))
-        build_panel(store_panel(source, LANDMARKS), tmp_path / "p.zarr", Serial(), memory_limit=limit, overwrite=True)
+        panel = store_panel(source, LANDMARKS)
+        limit = None if blocks is None else limit_for(panel, blocks)
+        build_panel(panel, tmp_path / "p.zarr", Serial(), memory_limit=limit, overwrite=True)
         assert sorted(source.rows) == sorted(np.repeat(LANDMARKS, times))
 
 
@@ -604,7 +615,7 @@ def test_panels_on_a_cluster_are_those_of_this_process(tmp_path):
             assert check_panel(panel, executor) == here
         build(ArrayRows(matrix), tmp_path / "d.zarr", Serial())
         taken = store_panel(open_rows(tmp_path / "d.zarr"), LANDMARKS)
-        with matrix_panel(taken, executor, memory_limit=10**8, scratch=scratch) as panel:
+        with matrix_panel(taken, executor, memory_limit=10**8, keep=10**8, scratch=scratch) as panel:
             assert check_panel(panel, executor) == here
         assert not os.listdir(scratch)
     for block in range(Layout(N, S).count):

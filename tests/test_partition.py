@@ -5,15 +5,14 @@ from hypothesis import strategies as st
 from psmds_dist.partition import (
     MIN_BLOCKS,
     Layout,
-    RowMemory,
     format_bytes,
     groups,
     owners,
     parse_bytes,
-    row_budget,
+    round_up,
 )
 from psmds_dist.schedule import halves
-from psmds_dist.types import BudgetError, InputError
+from psmds_dist.types import InputError
 
 SIZES = st.one_of(st.integers(3, 5000), st.integers(5000, 3_000_000))
 CLUSTERS = st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.integers(1, 16), min_size=1, max_size=12)
@@ -119,44 +118,6 @@ def test_groups_cut_blocks_in_order():
     assert groups([], 3) == groups([], None) == []
 
 
-@given(SIZES, st.sampled_from([4, 8]), st.integers(1, 5000), st.floats(0.0, 1.5))
-def test_the_plan_stays_inside_its_budget(n, itemsize, band, share):
-    layout = Layout(n)
-    block = layout.rows * n * itemsize
-    budget = int(share * layout.count * block)
-    if budget < 2 * block:
-        with pytest.raises(BudgetError) as caught:
-            RowMemory.plan(layout, itemsize, band, budget)
-        assert format_bytes(budget) in str(caught.value)
-        assert format_bytes(2 * block) in str(caught.value)
-        return
-    plan = RowMemory.plan(layout, itemsize, band, budget)
-    assert plan.nbytes == plan.cached_blocks * block + plan.buffer_bytes
-    assert plan.nbytes <= max(budget, 0)
-    tall = -(-band // layout.rows)
-    if budget >= layout.count * block:
-        assert (plan.cached_blocks, plan.buffer_bytes, plan.run_blocks) == (layout.count, 0, tall)
-    else:
-        assert plan.buffer_bytes == 2 * plan.run_blocks * block
-        assert plan.cached_blocks < layout.count
-        assert plan.run_blocks == (tall if 4 * tall * block <= budget else 1)
-        assert budget - plan.nbytes < block
-
-
-def test_a_refusal_says_what_there_is_and_what_is_needed():
-    with pytest.raises(
-        BudgetError,
-        match=r"leaves 10\.0 MiB a worker for rows, but reading ahead needs 15\.3 MiB "
-        r"\(two blocks of 100 rows of 20,000 points\)",
-    ):
-        RowMemory.plan(Layout(20_000), 4, 1, 10 * 2**20)
-
-
-def test_coordinates_and_answers_are_taken_off_the_budget():
-    # three times 2 x 1000 coordinates and five numbers a point, 8 bytes each
-    assert row_budget(10**6, 1000, 2) == 10**6 - 8 * (3 * 2 * 1000 + 5 * 1000)
-
-
 @pytest.mark.parametrize(
     ("text", "count"),
     [
@@ -200,3 +161,9 @@ def test_what_is_no_number_of_bytes_is_refused_by_name(text):
 )
 def test_bytes_are_written_in_binary_units(count, text):
     assert format_bytes(count) == text
+
+
+@given(st.integers(0, 2**45))
+def test_bytes_rounded_up_are_enough_and_hardly_more(count):
+    parsed = parse_bytes(round_up(count)) if count else 0
+    assert count <= parsed <= 1.1 * count + 103

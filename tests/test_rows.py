@@ -12,7 +12,8 @@ from reference import MatrixRows
 from psmds_dist import rows
 from psmds_dist.block import Held, Measure
 from psmds_dist.ingest import ArrayRows
-from psmds_dist.partition import Layout, RowMemory
+from psmds_dist.partition import Layout
+from psmds_dist.plan import RowMemory
 from psmds_dist.rows import ResidentRows, RowCache
 from psmds_dist.schedule import halves
 from psmds_dist.types import BudgetError
@@ -131,7 +132,7 @@ def test_memory_is_what_was_planned():
     n = 101
     source = MatrixRows(matrix(n), 7)
     budget = 17 * block_bytes(n)
-    plan = RowMemory.plan(Layout(n), 4, 7, budget)
+    plan = RowMemory.plan(rows.stored(source), budget)
     cache = RowCache(source, budget)
     check_epochs(cache, source.matrix)
     held = sum(array.nbytes for array in [cache._data, *cache._buffers])

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 
-from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, refuse_similarities, require_size
+from psmds_dist import plan
+from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, refuse_similarities, require_size, room_for
 from psmds_dist.ingest.ids import check_ids
 from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import Layout
 from psmds_dist.rows import layout_of
-from psmds_dist.scan import Finding, Scan, Scanner, group_size, panel_blocks, panel_limit, panels, split
+from psmds_dist.scan import Finding, Scan, Scanner, group_size, panel_blocks, panels, split
 from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def build(
     if zero_diagonal:
         _look_at_diagonal(source)
     rows = _changed(source, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
+    room = room_for(plan.building, rows, executor, memory_limit)
     target = create(
         path,
         rows.n,
@@ -133,10 +135,9 @@ def build(
         source_fingerprint=rows.token,
         overwrite=overwrite,
     )
-    limit = panel_limit(memory_limit)
-    scan = _pass(rows, target, executor, limit, on_progress)
+    scan = _pass(rows, target, executor, room, on_progress)
     try:
-        check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol)
+        check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
     except InputError:
         target.discard()
         raise
@@ -173,12 +174,12 @@ def _changed(source: RowSource, *, symmetrize: bool, zero_diagonal: bool) -> Row
     return ZeroDiagonal(source) if zero_diagonal else source
 
 
-def _pass(source: RowSource, target: Target, executor: Executor, limit: int, on_progress: Progress | None) -> Scan:
+def _pass(source: RowSource, target: Target, executor: Executor, room: int, on_progress: Progress | None) -> Scan:
     count = Layout(source.n).count
-    work = BuildBlocks(source, target, panel_blocks(source, limit), partial(Scanner, source.n))
+    work = BuildBlocks(source, target, panel_blocks(source, room), partial(Scanner, source.n))
     scan = Scan(source.n, source.dtype)
     executor.prepare(partial(warm_up_scan, source.dtype.name))
-    for _, group in executor.run(work, range(count), group=group_size(source, executor, limit)):
+    for _, group in executor.run(work, range(count), group=group_size(source, executor, room)):
         scan.add(group)
         if on_progress is not None:
             on_progress(scan.done, count)

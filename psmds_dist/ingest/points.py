@@ -31,6 +31,13 @@ class Points:
     token: str
     band: int = field(default=1, init=False)
 
+    @property
+    def scratch(self) -> int:
+        """Bytes that a read takes beside its target: all points, once more where the metric changes them."""
+        points = load_npy(self.path)
+        as_they_are = points.dtype == np.float64 and not Metric(self.metric, self.options).of_units
+        return 8 * points.size * (1 if as_they_are else 2) + max(8 * self.n, min(SCRATCH_BYTES, 8 * self.n**2))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Points) and self.token == other.token
 
@@ -75,7 +82,7 @@ class Metric:
         return Metric(self.name, {**self.options, str(self.wants): value})
 
     @property
-    def _of_units(self) -> bool:
+    def of_units(self) -> bool:
         """Whether 1 - <u, v> = |u - v|^2 / 2 of unit vectors does: pair by pair, and zero on the diagonal."""
         return self.name in ("cosine", "correlation") and not self.options
 
@@ -84,7 +91,7 @@ class Metric:
 
         Messages call them ``what``, and number them from ``first``.
         """
-        if not self._of_units:
+        if not self.of_units:
             return points
         if self.name == "correlation":
             points = points - points.mean(axis=1, keepdims=True)
@@ -94,7 +101,7 @@ class Metric:
         """Fill ``out`` with the distances from prepared points to prepared others."""
         from scipy.spatial.distance import cdist  # late: importing SciPy takes longer than most starts
 
-        if self._of_units:
+        if self.of_units:
             cdist(points, others, "sqeuclidean", out=out)
             out *= 0.5
         else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import uuid
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -120,6 +122,16 @@ class NpyMatrix:
     band: int
     """All rows where a row lies scattered over the file: many at once then share its pages."""
 
+    @cached_property
+    def copies(self) -> int:
+        """Rows as delivered, and as they are mapped."""
+        return 1 + -(-load_npy(self.path).dtype.itemsize // self.dtype.itemsize)
+
+    @property
+    def scratch(self) -> int:
+        """Pages that are mapped beside the rows where those lie scattered: about one for each entry of a row."""
+        return 0 if self.band == 1 else min(os.stat(self.path).st_size, self.n * mmap.PAGESIZE)
+
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         fill_rows(load_npy(self.path), self.n, lo, hi, out)
@@ -188,6 +200,16 @@ class _Changed:
         return self.source.band
 
     @property
+    def scratch(self) -> int:
+        """Bytes that a read takes beside its target."""
+        return int(getattr(self.source, "scratch", 0))
+
+    @property
+    def copies(self) -> int:
+        """How many times over a read holds its rows."""
+        return int(getattr(self.source, "copies", 1))
+
+    @property
     def token(self) -> str:
         """Identity of the content."""
         return f"{type(self).__name__} {self.source.token}"
@@ -203,6 +225,11 @@ class Symmetrized(_Changed):
     def band(self) -> int:
         """All rows: the more columns are read at once, the fewer passes over the storage."""
         return self.n
+
+    @property
+    def copies(self) -> int:
+        """Rows, the columns that belong to them, and these as they come."""
+        return 3
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -178,13 +177,16 @@ class ZarrRows:
 
     @property
     def scratch(self) -> int:
-        """Bytes that a read takes besides its target, beyond what any process has to spare.
+        """Bytes that a read takes besides its target.
 
-        That is chunks being decoded, and the strip they are put together in: three times a strip, which is one
-        chunk where chunks are larger than `STRIP_BYTES`.
+        That is chunks as stored and decoded, the strip they make up, and what waits for the garbage collector.
         """
-        chunk = math.prod(self.array.chunks) * self.array.dtype.itemsize
-        return 0 if self.direct else 3 * max(0, chunk - STRIP_BYTES)
+        if self.direct:
+            return 0
+        height, width = self.array.chunks
+        chunk = height * width * self.array.dtype.itemsize
+        across = -(-int(self.array.shape[1]) // width)
+        return 3 * min(across * chunk, max(chunk, STRIP_BYTES)) + 2 * min(across * chunk, STRIP_BYTES)
 
     def _read_strips(self, lo: int, hi: int, out: Rows) -> None:
         """Read through zarr a few columns of chunks at a time, lest it decode whole rows of chunks at once."""

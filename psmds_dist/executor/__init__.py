@@ -1,0 +1,14 @@
+"""Where work runs: in this process, or on the workers of a Dask cluster.
+
+The only package that imports Dask, and it does so late: small input never waits for it.
+"""
+
+from psmds_dist.executor.arrays import write_dask_array as write_dask_array
+from psmds_dist.executor.clusters import connect as connect
+from psmds_dist.executor.clusters import local_client as local_client
+from psmds_dist.executor.in_process import InProcessExecutor as InProcessExecutor
+from psmds_dist.executor.on_dask import DaskExecutor as DaskExecutor
+from psmds_dist.executor.security import tls_security as tls_security
+from psmds_dist.executor.security import write_certificates as write_certificates
+
+AnyExecutor = InProcessExecutor | DaskExecutor

@@ -1,0 +1,130 @@
+"""Getting a cluster: one that runs already, or one on this machine for as long as it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from multiprocessing.resource_tracker import ensure_running
+from typing import TYPE_CHECKING
+
+from psmds_dist.executor.crew import PATIENCE
+from psmds_dist.executor.security import tls_security
+from psmds_dist.types import InputError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def connect(address: str | None = None, scheduler_file: str | None = None, tls: str | None = None) -> Client:
+    """Connect to a running scheduler.
+
+    Parameters
+    ----------
+    address, scheduler_file : str, optional
+        Where it is: one of them.
+    tls : str, optional
+        Directory with the certificate and key that it uses too.
+
+    Raises
+    ------
+    InputError
+        When nobody answers, or a file is not there.
+    """
+    from distributed import Client
+    from distributed.comm import get_address_host_port
+
+    security = None if tls is None else tls_security(tls)
+    if scheduler_file is not None and not os.path.exists(scheduler_file):
+        raise InputError(
+            f"scheduler file {scheduler_file!r} does not exist: start 'dask scheduler --scheduler-file "
+            f"{scheduler_file}' first, on a file system that this machine shares with it."
+        )
+    try:
+        if scheduler_file is not None:
+            with open(scheduler_file, encoding="utf-8") as file:
+                address = json.load(file)["address"]
+        if tls is not None and "://" not in str(address):
+            address = f"tls://{address}"
+        get_address_host_port(address)  # a client that stumbled over its address would never let the process end
+        # waits as long as Dask's setting distributed.comm.timeouts.connect says; as the default client it
+        # would change Dask's settings, and leave them changed when nobody answers
+        return Client(address, set_as_default=False, security=security)
+    except (OSError, TimeoutError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        place = scheduler_file or address
+        raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {error}.") from None
+
+
+WORKER_ENVIRONMENT = {
+    # a spinning OpenMP thread takes the core from the thread that reads ahead
+    "OMP_WAIT_POLICY": "passive",
+    # Dask's own value makes glibc map and unmap every large buffer: reads fall to a third
+    "MALLOC_TRIM_THRESHOLD_": str(2**28),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),
+}
+
+
+@contextlib.contextmanager
+def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator[Client]:
+    """Start a cluster on this machine for the length of a with block, listening on loopback only.
+
+    Parameters
+    ----------
+    workers : int
+        Worker processes.
+    threads : int
+        Kernel threads of each.
+    tls : str, optional
+        Directory with what `write_certificates` made, to encrypt what they say to each other.
+    """
+    import dask
+    from distributed import Client, LocalCluster
+
+    settings = {
+        **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
+        "distributed.scheduler.worker-ttl": "60s",
+        "distributed.scheduler.no-workers-timeout": f"{PATIENCE}s",
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": False,
+    }
+    with contextlib.ExitStack() as stack:
+        with dask.config.set(settings), _interrupts_kept_back():
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=threads,
+                dashboard_address="127.0.0.1:0",
+                host="127.0.0.1",
+                protocol="tcp" if tls is None else "tls",
+                security=None if tls is None else tls_security(tls),
+                silence_logs=logging.CRITICAL,  # what matters is raised; the rest is noise when the cluster ends
+            )
+            stack.enter_context(cluster)
+        yield stack.enter_context(Client(cluster, set_as_default=False))
+
+
+@contextlib.contextmanager
+def _interrupts_kept_back() -> Iterator[None]:
+    """Start threads and processes that a Ctrl-C at the terminal does not reach: the run ends them, in order.
+
+    They inherit that the signal is blocked, and so do workers that are started again later. A Ctrl-C that comes
+    meanwhile counts at the end, when there is something to be ended in order.
+    """
+    ensure_running()  # Python's own helper process, whose start would unblock the signal
+    caught: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if main:
+            signal.signal(signal.SIGINT, handler)
+    if caught:
+        signal.raise_signal(signal.SIGINT)

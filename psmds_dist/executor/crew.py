@@ -1,0 +1,218 @@
+"""The workers of a cluster: who can be given work, asked or told, and who is left alone for not answering."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from psmds_dist.executor.tasks import probe
+from psmds_dist.types import WorkerError
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 60
+"""Seconds that a cluster without any free worker is given to get one before a run begins."""
+
+QUIET = 2
+"""Seconds that may be waited for workers without a word."""
+
+
+class Worker(NamedTuple):
+    """A worker process as the scheduler knows it; its name outlives a restart, its address does not."""
+
+    name: str
+    address: str
+    threads: int
+    memory_limit: int
+    status: str
+    last_seen: float
+
+
+class Crew:
+    """Looks after the workers of a client's cluster.
+
+    A worker is silent once others have sent heartbeats for `deadline` seconds since its last one: it hangs, or its
+    machine is gone. A worker is suspect from missing a deadline until it answers a probe, which waits behind the
+    work that it has. Neither gets blocks, nor is it waited for.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client.
+    deadline : float
+        Seconds.
+    """
+
+    def __init__(self, client: Client, deadline: float) -> None:
+        self.client = client
+        self.deadline = deadline
+        self.present: dict[str, Worker] = {}
+        """Workers that the scheduler has, by address."""
+
+        self._silent: set[str] = set()
+        self._suspects: dict[str, Future] = {}
+
+    def look(self) -> dict[str, Worker]:
+        """Ask the scheduler who is there and return who is `able`."""
+        self.require_scheduler()
+        if self.client.status == "running":
+            info = self.client.scheduler_info(n_workers=-1)["workers"]
+            self.present = {address: _worker(address, facts) for address, facts in info.items()}
+        self._suspects = {a: f for a, f in self._suspects.items() if a in self.present and not f.done()}
+        self._note_silence()
+        return self.able
+
+    def _note_silence(self) -> None:
+        """Compare heartbeats with each other, all by the scheduler's clock."""
+        latest = max((worker.last_seen for worker in self.present.values()), default=0.0)
+        longest = max(self.deadline, 3 * _heartbeats_every(len(self.present)))
+        silent = {a for a, worker in self.present.items() if latest - worker.last_seen > longest}
+        for address in silent - self._silent:
+            log.info("worker %s has not been heard of for %.0f s: others do its work", address, longest)
+        self._silent = silent
+
+    @property
+    def trusted(self) -> dict[str, Worker]:
+        """Workers that are taken to be at their work, by address; suspects only when there is nobody else."""
+        heard = {address: worker for address, worker in self.present.items() if address not in self._silent}
+        return {a: worker for a, worker in heard.items() if a not in self._suspects} or heard
+
+    @property
+    def able(self) -> dict[str, Worker]:
+        """Workers that can be given blocks, by name."""
+        return {worker.name: worker for worker in self.trusted.values() if worker.status == "running"}
+
+    def suspect(self, address: str) -> None:
+        """Give a worker no more blocks until it answers."""
+        if address in self._suspects or address in self._silent:
+            return
+        log.info("worker %s is late: others do its work until it answers", address)
+        key = f"psmds-probe-{uuid.uuid4().hex}"
+        self._suspects[address] = self.client.submit(probe, key=key, pure=False, workers=[address])
+
+    def is_suspect(self, address: str) -> bool:
+        """Whether a worker has missed a deadline and not answered since."""
+        return address in self._suspects
+
+    def require_scheduler(self) -> None:
+        """Raise when the client has given up on its scheduler, which Dask lets it try for half a minute."""
+        if self.client.status in ("closing", "closed"):
+            raise WorkerError(
+                "the Dask scheduler is gone, or the client was closed: start the cluster again, and then this run."
+            )
+
+    def await_able(self, patience: float = math.inf) -> dict[str, Worker]:
+        """Wait until someone can work; a task that asks for it makes an adaptive cluster start a worker.
+
+        Raises
+        ------
+        WorkerError
+            When nobody can in ``patience`` seconds.
+        """
+        began = time.monotonic()
+        call: Future | None = None
+        told = False
+        while not self.look():
+            waited = time.monotonic() - began
+            if waited > patience:
+                raise self._nobody_free(patience)
+            if waited > QUIET and not told:
+                log.info("no worker is connected to %s: waiting for one", self._place())
+                told = True
+            if call is None or call.done():
+                call = self.client.submit(int, pure=False)
+            time.sleep(0.1)
+        return self.able
+
+    def await_free(self, patience: float) -> None:
+        """Wait until an able worker has time.
+
+        Raises
+        ------
+        WorkerError
+            When nobody has in ``patience`` seconds.
+        """
+        able = [worker.address for worker in self.able.values()]
+        asked = self.client.submit(int, pure=False, workers=able)
+        try:
+            asked.result(timeout=min(QUIET, patience))
+        except TimeoutError:
+            log.info("all workers of %s are busy: waiting for one", self._place())
+            try:
+                asked.result(timeout=patience)
+            except TimeoutError:
+                raise self._nobody_free(patience) from None
+
+    def _nobody_free(self, patience: float) -> WorkerError:
+        return WorkerError(
+            f"the Dask scheduler at {self._place()} has had no free worker for {patience:g} seconds: start some "
+            f"with 'dask worker {self._place()}', or wait for those that are starting."
+        )
+
+    def nobody_answers(self) -> WorkerError:
+        """Make the error for a cluster whose workers all hang."""
+        return WorkerError(
+            f"none of the {len(self.present)} workers of the Dask scheduler at {self._place()} has answered in "
+            f"{self.deadline:g} seconds: see whether they hang, and start them again."
+        )
+
+    def _place(self) -> str:
+        return str(self.client.scheduler.address)
+
+    def ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+        """What each able worker answers, by address; an error is an answer. Who does not answer is suspect."""
+        asked = [worker.address for worker in self.able.values()]
+        answers: dict[str, Any] = {}
+        for address, answer in zip(asked, self.client.sync(self._answers, asked, function, *args), strict=True):
+            if isinstance(answer, TimeoutError):
+                self.suspect(address)
+            elif isinstance(answer, dict):
+                answers |= answer
+        return answers
+
+    async def _answers(self, asked: list[str], function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Answers in the event loops of workers, which are free while they compute."""
+
+        async def one(address: str) -> Any:
+            answer = self.client.run(function, *args, workers=[address], on_error="return")
+            return await asyncio.wait_for(answer, self.deadline)
+
+        return await asyncio.gather(*map(one, asked), return_exceptions=True)
+
+    def tell(self, order: Callable[[], Awaitable[object]]) -> None:
+        """Give an order that goes to all workers, and wait until it is carried out while everybody answers."""
+        asked = [worker.address for worker in self.able.values()]
+
+        async def told() -> list[Any]:
+            carried_out = asyncio.ensure_future(order())
+            answers = await self._answers(asked, bool)
+            everyone = len(asked) == len(self.present) and not any(isinstance(a, TimeoutError) for a in answers)
+            await asyncio.wait({carried_out}, timeout=None if everyone else 0)
+            if carried_out.done():
+                carried_out.result()
+            else:
+                carried_out.add_done_callback(lambda late: late.cancelled() or late.exception())
+            return answers
+
+        for address, answer in zip(asked, self.client.sync(told), strict=True):
+            if isinstance(answer, TimeoutError):
+                self.suspect(address)
+
+
+def _worker(address: str, facts: dict[str, Any]) -> Worker:
+    limit = int(facts.get("memory_limit") or 0)
+    return Worker(str(facts["name"]), address, int(facts["nthreads"]), limit, facts["status"], facts["last_seen"])
+
+
+def _heartbeats_every(workers: int) -> float:
+    from distributed.scheduler import heartbeat_interval
+
+    return float(heartbeat_interval(workers))

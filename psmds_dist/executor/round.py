@@ -1,0 +1,216 @@
+"""One call of `DaskExecutor.run`: its parts, who has them, and what happens to those that do not come back.
+
+Parts are pure, so the same part may be with several workers: the first answer counts, and all are the same.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Empty, Queue
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from psmds_dist.executor.crew import Crew, Worker
+from psmds_dist.executor.faults import ATTEMPTS, is_loss, lost_too_often, raise_explained
+from psmds_dist.executor.pace import Pace
+from psmds_dist.executor.tasks import Work, call, identity
+from psmds_dist.partition import groups, owners
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+R = TypeVar("R")
+
+LOOK = 1.0
+"""Seconds between two looks at the workers of a call that lasts."""
+
+
+@dataclass(eq=False)
+class Part:
+    """Blocks that are answered together, and how often they were lost with their worker."""
+
+    blocks: list[int]
+    losses: int = 0
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A part and the worker it was given to."""
+
+    part: Part
+    worker: Worker
+
+
+class Round(Generic[R]):
+    """Hands out the parts of a call and takes the answers.
+
+    Every part goes to one worker and nobody else, so that who is late is known. Parts whose worker is gone, silent
+    or late go to others.
+
+    Parameters
+    ----------
+    crew : Crew
+        The workers.
+    pace : Pace
+        What is late.
+    work : callable
+        What to do with blocks.
+    """
+
+    def __init__(self, crew: Crew, pace: Pace, work: Work[R]) -> None:
+        self._crew = crew
+        self._pace = pace
+        self._work = work
+        self._kind = _kind(work)
+        self._held: Future | None = None
+        self._open: list[Part] = []
+        self._out: dict[Future, Errand] = {}
+        self._done: Queue[Future] = Queue()
+        self._since: dict[str, float] = {}
+        self._rates: list[float] = []
+        self._looked = time.monotonic()
+
+    def results(self, blocks: Sequence[int], group: int | None) -> Iterator[tuple[Sequence[int], R]]:
+        """Yield each part with its answer as it comes."""
+        able = self._crew.await_able()
+        owned = owners(blocks, {name: worker.threads for name, worker in able.items()})
+        for name, own in owned.items():
+            for part in map(Part, groups(own, group)):
+                self._open.append(part)
+                self._issue(part, able[name])
+        while self._open:
+            future = self._next()
+            if future is not None and future in self._out:
+                yield from self._take(future, self._out.pop(future))
+            if time.monotonic() - self._looked > LOOK:
+                self._look_after()
+        self._pace.note(self._kind, self._rates)
+
+    def end(self) -> None:
+        """Call off what is still out."""
+        if self._crew.client.status == "running":
+            self._drop(list(self._out))
+
+    def _issue(self, part: Part, worker: Worker) -> None:
+        if self._held is None:
+            self._held = self._send(worker)
+        if not any(errand.worker.address == worker.address for errand in self._out.values()):
+            self._since[worker.address] = time.monotonic()
+        blocks = np.array(part.blocks, dtype=np.int64)  # not a list, in which Dask would look for futures
+        key = f"psmds-{uuid.uuid4().hex}"
+        future = self._crew.client.submit(call, self._held, blocks, key=key, pure=False, workers=[worker.address])
+        self._out[future] = Errand(part, worker)
+        future.add_done_callback(self._done.put)
+
+    def _send(self, worker: Worker) -> Future:
+        """Put the work, with the coordinates in it, on a worker; the others fetch it there."""
+        key = f"psmds-work-{uuid.uuid4().hex}"
+        where = {"workers": [worker.address], "allow_other_workers": True}
+        with _large_messages():
+            return self._crew.client.submit(identity, self._work, key=key, pure=False, **where)
+
+    def _next(self) -> Future | None:
+        try:
+            return self._done.get(timeout=LOOK)
+        except Empty:
+            return None
+
+    def _take(self, future: Future, errand: Errand) -> Iterator[tuple[Sequence[int], R]]:
+        part, worker = errand.part, errand.worker
+        try:
+            result = future.result(timeout=self._crew.deadline)
+        except Exception as error:
+            computed = future.status == "finished"  # but not to be fetched
+            future.release()  # the client would keep it, and with the error's traceback this whole run
+            self._crew.require_scheduler()
+            if not computed and not is_loss(error):
+                raise_explained(error)
+            self._lose(part, type(error).__name__)
+        else:
+            now = time.monotonic()
+            self._rates.append((now - self._since[worker.address]) * worker.threads / len(part.blocks))
+            self._since[worker.address] = now
+            self._open.remove(part)
+            self._drop([twin for twin, other in self._out.items() if other.part is part])
+            yield part.blocks, result
+
+    def _lose(self, part: Part, cause: str) -> None:
+        part.losses += 1
+        if part.losses == ATTEMPTS:
+            raise lost_too_often(cause)
+        self._held = None  # it may be lost as well
+        self._looked = 0.0
+
+    def _drop(self, futures: list[Future]) -> None:
+        for future in futures:
+            del self._out[future]
+        if futures:
+            self._crew.client.cancel(futures, force=True)
+
+    def _look_after(self) -> None:
+        """Give to others what is with workers that are gone, silent or late."""
+        self._looked = time.monotonic()
+        able = self._crew.look()
+        late = [worker.address for worker in able.values() if self._is_late(worker)] if len(able) > 1 else []
+        for address in late:
+            self._crew.suspect(address)
+        gone = [future for future, errand in self._out.items() if errand.worker.address not in self._crew.present]
+        for part in {self._out[future].part for future in gone}:
+            self._lose(part, "lost worker")
+        self._drop(gone)
+        if len(self._crew.trusted) < len(self._crew.present) and not self._is_work_at_hand():
+            self._drop(list(self._out))  # they wait for it, wherever they are
+            self._held = None
+        self._reissue()
+
+    def _reissue(self) -> None:
+        stranded = self._stranded()
+        if stranded and not self._crew.able:
+            self._crew.await_able()
+            stranded = self._stranded()
+        for part in stranded:
+            self._issue(part, min(self._crew.able.values(), key=self._load))
+        self._looked = time.monotonic()
+
+    def _stranded(self) -> list[Part]:
+        """Parts that nobody trusted has."""
+        kept = {errand.part for errand in self._out.values() if errand.worker.address in self._crew.trusted}
+        return [part for part in self._open if part not in kept]
+
+    def _is_late(self, worker: Worker) -> bool:
+        blocks = [len(e.part.blocks) for e in self._out.values() if e.worker.address == worker.address]
+        if not blocks or self._crew.is_suspect(worker.address):
+            return False
+        limit = self._pace.limit(self._kind, self._rates, max(blocks), worker.threads)
+        return time.monotonic() - self._since[worker.address] > limit
+
+    def _is_work_at_hand(self) -> bool:
+        """Whether somebody trusted has the work, so that the others can fetch it."""
+        if self._held is None:
+            return False
+        [holders] = self._crew.client.who_has([self._held]).values()
+        return not self._crew.trusted.keys().isdisjoint(holders)
+
+    def _load(self, worker: Worker) -> float:
+        out = sum(len(e.part.blocks) for e in self._out.values() if e.worker.address == worker.address)
+        return out / worker.threads
+
+
+def _kind(work: Work[R]) -> str:
+    """Name what work does, whatever it was given to do it with."""
+    function = getattr(work, "func", work)
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+@contextmanager
+def _large_messages() -> Iterator[None]:
+    """Keep Dask from warning about coordinates of more than 10 MB in a task: they must travel every round."""
+    import dask
+
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "10GB"}):
+        yield

@@ -1,0 +1,45 @@
+"""What runs in the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.types import Ints
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+R = TypeVar("R")
+Work = Callable[[Sequence[int]], R]
+
+
+def identity(work: Work[R]) -> Work[R]:
+    """Put work on the cluster in a way that Dask can do again, unlike scattering."""
+    return work
+
+
+def call(work: Work[R], blocks: Ints) -> R:
+    """Run work in a worker, with kernels on as many threads as the worker was given."""
+    from distributed import get_worker
+
+    with parallel_region(get_worker().state.nthreads):
+        return work(blocks.tolist())
+
+
+def probe() -> None:
+    """Come back once nothing else of ours runs in this worker."""
+    with parallel_region():
+        pass
+
+
+def at_start(client: Client, name: str, function: Callable[[], object]) -> Any:
+    """Call a function once in every worker process, present or to come."""
+    from distributed import WorkerPlugin
+
+    class AtStart(WorkerPlugin):  # type: ignore[misc]
+        def setup(self, worker: object) -> None:
+            function()
+
+    return client.register_plugin(AtStart(), name=name)
