@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench chaos clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
@@ -22,6 +22,9 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python -m tests.benchmarks
+
+chaos: $(READY)
+	$(BIN)/python -m tests.chaos --runs 100 --seed 0
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "psmds-dist needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3."; exit 1; }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from pathlib import Path
 
 import psutil
 
-from psmds_dist.executor import WORKER_ENVIRONMENT
+from psmds_dist.executor.clusters import WORKER_ENVIRONMENT
 from tests.chaos import processes
 
 LOOPBACK = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
@@ -58,6 +59,13 @@ class Cluster:
     def workers(self) -> list[psutil.Process]:
         """Worker processes, each below a nanny."""
         return [worker for nanny in self._nannies for worker in processes.workers_of(nanny.pid)]
+
+    def rouse(self) -> None:
+        """Kill workers that were stopped for good; their nannies start others."""
+        for worker in self.workers():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if worker.status() == psutil.STATUS_STOPPED:
+                    worker.kill()
 
     def kill_scheduler(self) -> None:
         """SIGKILL."""

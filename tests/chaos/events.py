@@ -100,10 +100,11 @@ def _to_worker(what: str, worker: psutil.Process) -> bool:
     try:
         if what.startswith("SIGSTOP"):
             worker.suspend()
+        if what.startswith("SIGSTOP and"):
             time.sleep(STOPPED)
         if what.endswith("SIGCONT"):
             worker.resume()
-        else:
+        if "SIGKILL" in what:
             worker.kill()
     except psutil.NoSuchProcess:
         return False

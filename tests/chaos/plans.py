@@ -11,7 +11,13 @@ from tests.chaos.kinds import KINDS, Kind
 PLACES = ("in process", "two workers", "scheduler file")
 
 DEADLY = ("SIGKILL of the command", "SIGTERM", "SIGINT")
-TO_WORKERS = ("SIGKILL of a worker", "SIGKILL of a worker", "SIGSTOP and SIGCONT", "SIGSTOP and SIGKILL")
+TO_WORKERS = (
+    "SIGKILL of a worker",
+    "SIGKILL of a worker",
+    "SIGSTOP and SIGCONT",
+    "SIGSTOP and SIGKILL",
+    "SIGSTOP for good",
+)
 TO_SCHEDULER = "SIGKILL of the scheduler"
 SMALL_DISK, SMALL_FILES = "disk full", "file size limit"
 DAMAGES = ("a byte flipped", "truncated", "emptied")

@@ -19,6 +19,9 @@ from tests.chaos.plans import SMALL_DISK, SMALL_FILES, Attempt, Plan
 PATIENCE = 150.0
 """Seconds after which an attempt hangs."""
 
+DEADLINE = "5"
+"""Seconds that a worker may hang."""
+
 ORPHANS = 20.0
 """Seconds that what a command has started may live on without it."""
 
@@ -121,6 +124,7 @@ class Study:
             record.faults.append(f"hangs: {attempt.place}, {attempt.names}")
             command.kill()
         code = command.wait()
+        self._cluster.rouse()
         waited, left = processes.gone(mark, ORPHANS)
         record.orphans = max(record.orphans, waited)
         record.faults += [f"left behind: {name}" for name in left]
@@ -132,10 +136,10 @@ class Study:
 
     def _where(self, place: str) -> list[str]:
         if place == "two workers":
-            return ["--workers", "2"]
+            return ["--workers", "2", "--deadline", DEADLINE]
         if place == "scheduler file":
             self._cluster.ready()
-            return ["--scheduler-file", str(self._cluster.file)]
+            return ["--scheduler-file", str(self._cluster.file), "--deadline", DEADLINE]
         return []
 
     def _judge(self, record: Record, attempt: Attempt, code: int, said: str) -> None:
