@@ -1,22 +1,30 @@
 """``make chaos``: runs that are disturbed as a seed has it, and must end with the bits of undisturbed ones.
 
-``--run K`` repeats one of them.
+``--first K --runs 1`` repeats one of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
+from typing import TypeVar
 
 from psmds_dist.report import table
 from tests.chaos.disk import can_mount
 from tests.chaos.kinds import KINDS, prepare
-from tests.chaos.plans import plan_run
-from tests.chaos.study import Record, Study
+from tests.chaos.plans import Plan, plan_run
+from tests.chaos.study import Record, Study, Undisturbed
+
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -24,26 +32,64 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="what happens in them")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after that time")
+    parser.add_argument("--keep", type=Path, help="a new directory to work in, which stays, with what was said")
     parser.add_argument("--kinds", default="", help="only kinds whose names contain this")
     options = parser.parse_args()
-    kinds = [kind for kind in KINDS if options.kinds in kind.name]
-    records = []
-    with tempfile.TemporaryDirectory(prefix="psmds-chaos-") as name:
-        folder = Path(name)
-        (folder / "data").mkdir()
-        prepare(folder / "data")
+    began = time.monotonic()
+    with _folder(options.keep) as folder:
+        kinds = [kind for kind in KINDS if options.kinds in kind.name]
         tmpfs = can_mount(folder)
-        study = Study(folder, folder / "data")
-        began = time.monotonic()
-        try:
-            for number in range(options.first, options.first + options.runs):
-                records.append(study.run(plan_run(options.seed, number, kinds, tmpfs)))
-                tell(records[-1])
-        finally:
-            study.close()
+        numbers = range(options.first, options.first + options.runs)
+        plans = [plan_run(options.seed, number, kinds, tmpfs) for number in numbers]
+        records = list(study(folder, plans, options.jobs, began + 60 * options.minutes))
     print("\n" + summary(records))
     print(f"\n{len(records)} runs in {time.monotonic() - began:.0f} s.")
     sys.exit(any(record.faults for record in records))
+
+
+def study(folder: Path, plans: list[Plan], jobs: int, end: float) -> Iterator[Record]:
+    """Yield what came of the plans, some at a time, each among the first in a study of its own."""
+    (folder / "data").mkdir()
+    prepare(folder / "data")
+    known: dict[str, Undisturbed] = {}
+    studies: Queue[Study] = Queue()
+    for job in range(jobs):
+        studies.put(Study(folder / f"study-{job}", folder / "data", known))
+
+    def in_any(work: Callable[[Study], T]) -> T:
+        free = studies.get()
+        try:
+            return work(free)
+        finally:
+            studies.put(free)
+
+    def run(plan: Plan) -> Record | None:
+        return in_any(lambda place: place.run(plan)) if time.monotonic() < end else None
+
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for _ in pool.map(lambda kind: in_any(lambda place: place.learn(kind)), {p.kind: 0 for p in plans}):
+                pass
+            for record in pool.map(run, plans):
+                if record is not None:
+                    tell(record)
+                    yield record
+        finally:
+            pool.shutdown(cancel_futures=True)
+            while not studies.empty():
+                studies.get().close()
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True)
+        yield keep.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="psmds-chaos-") as name:
+        yield Path(name)
 
 
 def tell(record: Record) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import time
@@ -78,22 +77,22 @@ def unfold(command: subprocess.Popen[bytes], events: list[Event], watch: Watch, 
             time.sleep(PAUSE)
         if command.poll() is not None:
             return happened
-        happened += _happen(event.what, command, cluster)
+        happened += _happen(event, command, cluster)
     return happened
 
 
-def _happen(what: str, command: subprocess.Popen[bytes], cluster: Cluster) -> bool:
+def _happen(event: Event, command: subprocess.Popen[bytes], cluster: Cluster) -> bool:
     signals = {"SIGKILL of the command": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
-    if what in signals:
-        command.send_signal(signals[what])
+    if event.what in signals:
+        command.send_signal(signals[event.what])
         return True
-    if what == TO_SCHEDULER:
+    if event.what == TO_SCHEDULER:
         cluster.kill_scheduler()
         return True
     workers = processes.workers_of(command.pid) or cluster.workers()
     if not workers:  # they are still starting
         return False
-    return _to_worker(what, random.choice(workers))
+    return _to_worker(event.what, workers[event.victim % len(workers)])
 
 
 def _to_worker(what: str, worker: psutil.Process) -> bool:

@@ -45,6 +45,8 @@ class Event:
 
     what: str
     moment: Moment
+    victim: int = 0
+    """Which of the workers."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _events(random: np.random.Generator, place: str) -> list[Event]:
     events = []
     if place != "in process" and random.random() < 0.6:
         for _ in range(random.integers(1, 3)):
-            events.append(Event(str(random.choice(TO_WORKERS)), _moment(random, 0.6)))
+            events.append(Event(str(random.choice(TO_WORKERS)), _moment(random, 0.6), int(random.integers(2))))
         if random.random() < 0.3:
             return events
     if place == "scheduler file" and random.random() < 0.4:

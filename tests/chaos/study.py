@@ -45,34 +45,50 @@ class Record:
     seconds: float = 0.0
 
 
-class Study:
-    """Where chaotic runs take place."""
+@dataclass
+class Undisturbed:
+    """Seconds and outcome of a run that nothing happens to."""
 
-    def __init__(self, folder: Path, data: Path) -> None:
-        self._folder, self._data = folder, data
+    seconds: float = 1.0
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+
+class Study:
+    """Where chaotic runs take place, one after the other.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty one.
+    data : Path
+        What `prepare` wrote.
+    known : dict
+        Undisturbed runs by the names of their kinds.
+    """
+
+    def __init__(self, folder: Path, data: Path, known: dict[str, Undisturbed]) -> None:
+        folder.mkdir()
+        self._folder, self._data, self._known = folder, data, known
         self._cluster = Cluster(folder)
-        self._wanted: dict[str, tuple[float, dict[str, Any]]] = {}
 
     def close(self) -> None:
         """End the cluster."""
         self._cluster.close()
 
-    def undisturbed(self, kind: Kind) -> tuple[float, dict[str, Any]]:
-        """Seconds and outcome of a run that nothing happens to."""
-        if kind.name not in self._wanted:
-            record = Record(Plan(-1, kind, (), Attempt("in process")))
-            folder = Folder(self._folder / "undisturbed", None)
-            target = folder.path / "target.zarr"
-            began = time.monotonic()
-            if self._attempt(record, record.plan.last, target, resume=False):
-                raise RuntimeError(f"an undisturbed run failed: {record.faults}")
-            self._wanted[kind.name] = time.monotonic() - began, kind.outcome(target)
-            folder.close()
-        return self._wanted[kind.name]
+    def learn(self, kind: Kind) -> None:
+        """Run a kind undisturbed."""
+        self._known[kind.name] = Undisturbed()
+        record = Record(Plan(-1, kind, (), Attempt("in process")))
+        folder = Folder(self._folder / "undisturbed", None)
+        target = folder.path / "target.zarr"
+        began = time.monotonic()
+        if self._attempt(record, record.plan.last, target, resume=False):
+            raise RuntimeError(f"an undisturbed run failed: {record.faults}")
+        self._known[kind.name] = Undisturbed(time.monotonic() - began, kind.outcome(target))
+        folder.close()
 
     def run(self, plan: Plan) -> Record:
         """Let a plan happen; when a run was over too soon for it, again with earlier events."""
-        self.undisturbed(plan.kind)
         for _ in range(4):
             record = self._run(plan)
             if record.events or record.faults:
@@ -89,12 +105,12 @@ class Study:
         code = None
         for attempt in [*plan.attempts, *[plan.last] * MOST]:
             code = self._attempt(record, attempt, target, resume=record.attempts > 0)
-            if code == 0 or record.faults:
+            if code == 0:
                 break
             folder.enlarge()
         if code == 0:
             self._compare(record, target)
-        elif not record.faults:
+        else:
             record.faults.append(f"did not end well in {record.attempts} attempts")
         record.seconds = time.monotonic() - began
         folder.close()
@@ -112,10 +128,9 @@ class Study:
         if attempt.scarcity == SMALL_FILES:
             more[FILE_SIZE] = str(attempt.room)
         arguments = [*kind.arguments(self._data, target, resume), *self._where(attempt.place)]
-        usual = self._wanted[kind.name][0] if kind.name in self._wanted else 1.0
         command = processes.start("tests.chaos.command", arguments, mark, log, **more)
         end = time.monotonic() + PATIENCE
-        watch = Watch(kind, target, usual)
+        watch = Watch(kind, target, self._known[kind.name].seconds)
         happened = unfold(command, list(attempt.events), watch, self._cluster, end)
         record.events += [event.what for event in attempt.events[:happened]]
         while command.poll() is None and time.monotonic() < end:
@@ -160,7 +175,7 @@ class Study:
             record.faults.append(f"traceback after {names}: {said[-1500:]}")
 
     def _compare(self, record: Record, target: Path) -> None:
-        found, wanted = record.plan.kind.outcome(target), self.undisturbed(record.plan.kind)[1]
+        found, wanted = record.plan.kind.outcome(target), self._known[record.plan.kind.name].outcome
         different = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
         record.identical = not different
         if different:
