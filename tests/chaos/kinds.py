@@ -84,7 +84,7 @@ def distances_of(points: np.ndarray) -> np.ndarray:
 
 
 TIMES = {"history/seconds"}
-CIRCUMSTANCES = {"seconds", "peak_memory", "memory_limit", "versions"}
+CIRCUMSTANCES = {"seconds", "stages", "peak_memory", "memory_limit", "versions"}
 """Attributes of a result that tell how it came about."""
 
 
@@ -103,7 +103,7 @@ def _of_store(target: Path) -> dict[str, Any]:
 
     header = zarr.open_group(str(target), mode="r").attrs[KEY]
     check = {f"check {name}": repr(value) for name, value in header["check"].items()}
-    chunks = {path.name: _digest(path.read_bytes()) for path in sorted((target / ARRAY).iterdir())}
+    chunks = {path.name: _digest(path.read_bytes()) for path in (target / ARRAY).iterdir() if path.suffix != ".partial"}
     return {**chunks, **check, "status": header["status"]}
 
 
