@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint bench bench-quick fuzz audit clean
+.PHONY: demo test lint bench bench-quick fuzz chaos audit clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
@@ -33,6 +33,9 @@ audit: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --cases 10000 --seed 0
+
+chaos: $(READY)
+	$(BIN)/python -m tests.chaos --runs 100 --seed 0
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "psmds-dist needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3."; exit 1; }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -11,12 +13,16 @@ from pathlib import Path
 
 from psmds_dist.errors import StorageError
 
+SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
+"""Ends of the names of directories and files that are on their way."""
+
 
 @contextmanager
 def built_beside(path: Path) -> Iterator[Path]:
     """Yield a new directory beside ``path`` that takes its place, synced, when the block ends well.
 
-    What was at ``path`` is moved aside first and removed last.
+    What was at ``path`` is moved aside first and removed last, with what processes that were killed over the same
+    work have left beside it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = _sibling(path, "new")
@@ -26,6 +32,7 @@ def built_beside(path: Path) -> Iterator[Path]:
         with moved_aside(path):
             os.rename(fresh, path)
         _sync(path.parent)
+        _sweep(path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -80,6 +87,13 @@ def is_free(path: Path) -> bool:
 
 def _sibling(path: Path, role: str) -> Path:
     return path.with_name(f".{path.name}.{role}-{uuid.uuid4().hex[:12]}")
+
+
+def _sweep(path: Path) -> None:
+    """Remove siblings of directories that have taken their place: nobody will look for them any more."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*-*"):
+        if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}.")):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _sync_tree(root: Path) -> None:

@@ -24,6 +24,7 @@ from psmds_dist.store import (
     save_check,
     write_result,
 )
+from psmds_dist.store.reading import chunk_file
 from psmds_dist.types import InputCheck, InputError
 
 N = 101
@@ -331,6 +332,19 @@ def test_what_is_not_a_store_is_never_removed(tmp_path, overwrite, kind):
 def test_an_empty_directory_may_become_a_store(tmp_path):
     (tmp_path / "d.zarr").mkdir()
     assert create(tmp_path / "d.zarr", 10).n == 10
+
+
+def test_what_killed_workers_left_goes_at_the_end(tmp_path):
+    matrix = distances()
+    target = create(tmp_path / "d.zarr", N, "float32", source_fingerprint="test")
+    for block in range(Layout(N).count):
+        lo, hi = Layout(N).bounds(block)
+        target.write(block, matrix[lo:hi])
+    left = chunk_file(target.array, 0).path + ".0123abcd.partial"
+    Path(left).write_bytes(b"half a chunk")
+    target.finish(a_check())
+    assert not list(tmp_path.rglob("*.partial"))
+    np.testing.assert_array_equal(read_all(open_rows(tmp_path / "d.zarr")), matrix)
 
 
 # --- panels ---

@@ -8,7 +8,9 @@ from tests.benchmarks.cluster import out_of_core, overhead, workers
 from tests.benchmarks.comparison import compare
 from tests.benchmarks.guided import guided
 from tests.benchmarks.harness import Record, Settings
+from tests.benchmarks.keeping import keeping
 from tests.benchmarks.landmark import landmark, million, pcoa
+from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
@@ -23,6 +25,9 @@ CASES: dict[str, Case] = {
     "roofline": roofline,
     "scaling": scaling,
     "guided": guided,
+    "keeping": keeping,
+    "planning": planning,
+    "scheduler": scheduler,
     "overhead": overhead,
     "workers": workers,
     "out-of-core": out_of_core,

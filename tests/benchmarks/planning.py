@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import multiprocessing
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from tests.benchmarks.tiny import Nothing
 
 from psmds_dist import PatternSearchMDS, probe
 from psmds_dist.block import gather
@@ -23,26 +21,27 @@ from psmds_dist.forecast import job_of, plan_of
 from psmds_dist.ingest import build, open_points
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.partition import Layout
-from psmds_dist.report import table
 from psmds_dist.rows import stored
 from psmds_dist.schedule import halves
 from psmds_dist.store import open_rows
+from tests.benchmarks.cluster import Nothing
+from tests.benchmarks.harness import Record, Settings, held, show, show_held
 
 MIB = 2**20
 PROCESSES = 4
 """Processes that the stand-in workers share."""
 
 
-def scheduler(options: argparse.Namespace) -> dict[str, Any]:
+def scheduler(settings: Settings) -> list[Record]:
     """Time of a round beside the kernel with many stand-in workers, N = 200,000, and the line a + b W through it."""
-    counts = (50, 100, 200, 400)
-    found = {}
-    for count in counts:
-        found[count] = _round_seconds(count)
-        print(f"{count} workers: {found[count]:.3f} s", flush=True)
-    slope, base = np.polyfit(counts, [found[count] for count in counts], 1)
-    print(f"a round takes {base:.3f} s + {1e3 * slope:.2f} ms x workers; scheduler, client and workers share the cores")
-    return {"rounds": found, "base": float(base), "worker": float(slope)}
+    counts = settings.pick((20,), (50, 100, 200), (50, 100, 200, 400))
+    found: list[Record] = [{"what": f"{count} workers", "round": _round_seconds(count)} for count in counts]
+    show(found, what="", round=".3f")
+    if len(counts) > 1:
+        slope, base = np.polyfit(counts, [record["round"] for record in found], 1)
+        print(f"a round takes {base:.3f} s + {1e3 * slope:.2f} ms x workers; scheduler, client and workers share cores")
+        found.append({"what": "line through them", "base": float(base), "worker": float(slope)})
+    return found
 
 
 def _round_seconds(count: int, epochs: int = 4) -> float:
@@ -97,21 +96,27 @@ def _serve(address: str, name: str, count: int) -> None:
     asyncio.run(serve())
 
 
-def planning(options: argparse.Namespace) -> dict[str, Any]:
+def planning(settings: Settings) -> list[Record]:
     """Predicted against actual seconds of whole runs, given how many epochs they took."""
-    found: dict[str, Any] = {}
+    pairs: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for n, dims in ((6000, 2), (6000, 5), (12_000, 2)):
+        for n, dims in settings.pick([(3000, 2)], *[[(6000, 2), (6000, 5), (12_000, 2)]] * 2):
             store = f"{folder}/{n}.zarr"
             np.save(f"{folder}/points.npy", np.random.default_rng(0).random((n, 8)))
             build(open_points(f"{folder}/points.npy"), store, InProcessExecutor(), overwrite=True)
             share = 4 * n * n // 4
             for name, limit, workers in (("kept", 4096 * MIB, 1), ("streamed", share, 1), ("2 workers", share, 2)):
-                found[f"N = {n:,}, L = {dims}, {name}"] = _exact(store, dims, limit, workers)
-        found |= _by_landmarks(folder)
-    rows = [[name, f"{p:.2f}", f"{a:.2f}", f"{p / a:.2f}"] for name, (p, a) in found.items()]
-    print(table(["", "predicted s", "actual s", "ratio"], rows))
-    return found
+                pairs[f"N = {n:,}, L = {dims}, {name}"] = _exact(store, dims, limit, workers)
+        pairs |= _by_landmarks(folder)
+    found: list[Record] = [
+        {"what": name, "predicted": predicted, "actual": actual, "ratio": predicted / actual}
+        for name, (predicted, actual) in pairs.items()
+    ]
+    show(found, what="", predicted=".2f", actual=".2f", ratio=".2f")
+    worst = max(max(record["ratio"], 1 / record["ratio"]) for record in found)
+    bounds = [held("worst ratio of predicted to actual, either way", worst, most=1.25)]
+    show_held(bounds)
+    return found + bounds
 
 
 EPOCHS = 12

@@ -1,0 +1,83 @@
+"""What it costs to keep the state of a run."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from psmds_dist.checkpoint import NOWHERE, Checkpoint, Keeper
+from psmds_dist.config import SolverConfig
+from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest import ArrayRows
+from psmds_dist.run import embed
+from tests.benchmarks.harness import Record, Settings, held, show, show_held
+
+N = 20_000
+EPOCHS = 15
+REPEAT = 3
+
+
+def keeping(settings: Settings) -> list[Record]:
+    """Cost of checkpoints at N = 20,000: the same 15 epochs in memory with and without them, in alternation."""
+    rows = ArrayRows(_distances(N))
+    _seconds(rows, NOWHERE)  # compiles
+    without, kept, writing, states = [], [], [], 0
+    for _ in range(REPEAT):
+        without.append(_seconds(rows, NOWHERE))
+        with tempfile.TemporaryDirectory() as folder, _timed_writes() as spent:
+            kept.append(_seconds(rows, Checkpoint(Path(folder) / "checkpoint")))
+        writing.append(sum(spent))
+        states = len(spent)
+    plain, seconds, spent_writing = map(statistics.median, (without, kept, writing))
+    line = {
+        "what": f"N = {N:,}, {EPOCHS} epochs",
+        "seconds_without": plain,
+        "seconds_with": seconds,
+        "states": states,
+        "seconds_writing": spent_writing,
+    }
+    show([line], what="", seconds_without=".2f", seconds_with=".2f", states="d", seconds_writing=".3f")
+    bounds = [
+        held("share of the run spent in writing", spent_writing / seconds, most=0.02),
+        held("run with against without", seconds / plain, most=1.02),
+    ]
+    show_held(bounds)
+    return [line, *bounds]
+
+
+def _distances(n: int) -> np.ndarray:
+    points = np.random.default_rng(0).random((n, 10))
+    matrix = np.empty((n, n), np.float32)
+    for lo in range(0, n, 1000):
+        matrix[lo : lo + 1000] = cdist(points[lo : lo + 1000], points)
+    return matrix
+
+
+def _seconds(rows: ArrayRows, checkpoint: Keeper) -> float:
+    config = SolverConfig(max_epochs=EPOCHS)
+    return embed(rows, config, InProcessExecutor(), init="random", checkpoint=checkpoint).seconds
+
+
+@contextmanager
+def _timed_writes() -> Iterator[list[float]]:
+    """Yield a list that takes the seconds of every write of a state."""
+    spent: list[float] = []
+    write: Callable[..., None] = Checkpoint.write
+
+    def timed(*arguments: Any) -> None:
+        began = time.perf_counter()
+        write(*arguments)
+        spent.append(time.perf_counter() - began)
+
+    Checkpoint.write = timed  # type: ignore[method-assign]
+    try:
+        yield spent
+    finally:
+        Checkpoint.write = write  # type: ignore[method-assign]

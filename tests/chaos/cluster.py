@@ -1,0 +1,86 @@
+"""A scheduler and two workers of the study's own, started again when something has happened to them."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from psmds_dist.executor.clusters import WORKER_ENVIRONMENT
+from tests.chaos import processes
+
+LOOPBACK = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+WORKER_TTL = "10s"
+
+
+class Cluster:
+    """Started when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._mark = ""
+        self._scheduler: subprocess.Popen[bytes] | None = None
+        self._nannies: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def file(self) -> Path:
+        """The scheduler file."""
+        return self._folder / "scheduler.json"
+
+    def ready(self) -> None:
+        """Make sure that the scheduler and its nannies are there."""
+        everyone = [self._scheduler, *self._nannies]
+        if self._scheduler is None or any(process is None or process.poll() is not None for process in everyone):
+            self.close()
+            self._start()
+
+    def _start(self) -> None:
+        self._mark = processes.new_mark()
+        more = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": WORKER_TTL, **WORKER_ENVIRONMENT}
+        common = ["--scheduler-file", str(self.file), *LOOPBACK]
+        log = self._folder / "cluster"
+        self._scheduler = processes.start(
+            "distributed.cli.dask_scheduler", [*common, "--port", "0"], self._mark, log, **more
+        )
+        end = time.monotonic() + 60
+        while not self.file.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        options = ["--nthreads", "1", "--memory-limit", "0", "--local-directory", str(self._folder)]
+        self._nannies = [
+            processes.start("distributed.cli.dask_worker", [*common, *options, "--name", name], self._mark, log, **more)
+            for name in ("one", "two")
+        ]
+        while len(self.workers()) < 2 and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def workers(self) -> list[psutil.Process]:
+        """Worker processes, each below a nanny."""
+        return [worker for nanny in self._nannies for worker in processes.workers_of(nanny.pid)]
+
+    def rouse(self) -> None:
+        """Kill workers that were stopped for good; their nannies start others."""
+        for worker in self.workers():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if worker.status() == psutil.STATUS_STOPPED:
+                    worker.kill()
+
+    def kill_scheduler(self) -> None:
+        """SIGKILL."""
+        if self._scheduler is not None:
+            self._scheduler.kill()
+
+    def close(self) -> None:
+        """End all of it."""
+        for process in [*self._nannies, self._scheduler]:
+            if process is not None and process.poll() is None:
+                process.terminate()
+        if self._mark:
+            processes.gone(self._mark, patience=5)
+        for process in [*self._nannies, self._scheduler]:
+            if process is not None:
+                process.wait()
+        self._scheduler, self._nannies, self._mark = None, [], ""
+        self.file.unlink(missing_ok=True)

@@ -1,0 +1,31 @@
+"""``psmds`` as it is, but that it keeps its state after every epoch and portion, so that short runs can be resumed.
+
+``PSMDS_CHAOS_FILE_SIZE`` limits the bytes of any file it writes.
+"""
+
+import os
+import resource
+import sys
+
+FILE_SIZE = "PSMDS_CHAOS_FILE_SIZE"
+
+PORTION = 0.05
+"""Seconds of work in a portion of points that are placed."""
+
+
+def main() -> None:
+    if FILE_SIZE in os.environ:  # workers that a command starts inherit it
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ[FILE_SIZE]), resource.RLIM_INFINITY))
+    from psmds_dist import cli
+    from psmds_dist.checkpoint import Checkpoint
+
+    Checkpoint.__init__.__kwdefaults__["every"] = 0.0
+    if "landmarks" in sys.argv:
+        import landmarks.place
+
+        landmarks.place.PORTION = PORTION
+    cli.main(prog_name="psmds")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Watching a run for its moments, and what happens then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from psmds_dist.partition import Layout
+from tests.chaos import processes
+from tests.chaos.cluster import Cluster
+from tests.chaos.kinds import LARGE, Kind
+from tests.chaos.plans import TO_SCHEDULER, Event, Moment
+
+PAUSE = 1e-3
+"""Seconds between two looks: writing a state takes longer."""
+
+STOPPED = 1.5
+"""Seconds that a stopped worker stands still."""
+
+
+class Watch:
+    """Looks at what a run leaves on disk."""
+
+    def __init__(self, kind: Kind, target: Path, usual: float) -> None:
+        self._kind, self._target, self._usual = kind, target, usual
+        self._folder = kind.kept(target)
+        self._before = set(_names(self._folder))
+        self._seen: set[str] = set()
+        self._began = time.monotonic()
+
+    def reached(self, moment: Moment) -> bool:
+        """Whether a moment is here, or has passed."""
+        if moment.what == "time":
+            return time.monotonic() - self._began >= moment.size * self._usual
+        if moment.what == "kept":
+            self._seen |= {name for name in _names(self._folder) if _is_state(name)} - self._before
+            return len(self._seen) >= moment.size
+        if moment.what == "keeping":
+            return any(name.endswith(".partial") or ".new-" in name for name in _names(self._folder))
+        return self._ending()
+
+    def _ending(self) -> bool:
+        if self._kind.is_store:
+            return sum(map(_is_state, _names(self._folder))) == Layout(LARGE).count
+        return any(name.startswith(f".{self._target.name}.new-") for name in _names(self._target.parent))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _is_state(name: str) -> bool:
+    return not name.startswith(".") and not name.endswith((".partial", ".json"))
+
+
+def unfold(command: subprocess.Popen[bytes], events: list[Event], watch: Watch, cluster: Cluster, end: float) -> int:
+    """Let the events happen, each at its moment, until the command ends or the clock says ``end``.
+
+    Returns
+    -------
+    int
+        The number of events that found the command running.
+    """
+    happened = 0
+    for event in events:
+        while not watch.reached(event.moment):
+            if command.poll() is not None or time.monotonic() > end:
+                return happened
+            time.sleep(PAUSE)
+        if command.poll() is not None:
+            return happened
+        happened += _happen(event, command, cluster)
+    return happened
+
+
+def _happen(event: Event, command: subprocess.Popen[bytes], cluster: Cluster) -> bool:
+    signals = {"SIGKILL of the command": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+    if event.what in signals:
+        command.send_signal(signals[event.what])
+        return True
+    if event.what == TO_SCHEDULER:
+        cluster.kill_scheduler()
+        return True
+    workers = processes.workers_of(command.pid) or cluster.workers()
+    if not workers:  # they are still starting
+        return False
+    return _to_worker(event.what, workers[event.victim % len(workers)])
+
+
+def _to_worker(what: str, worker: psutil.Process) -> bool:
+    try:
+        if what.startswith("SIGSTOP"):
+            worker.suspend()
+        if what.startswith("SIGSTOP and"):
+            time.sleep(STOPPED)
+        if what.endswith("SIGCONT"):
+            worker.resume()
+        if "SIGKILL" in what:
+            worker.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""What will happen in a run, as the seed has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tests.chaos.kinds import KINDS, Kind
+
+PLACES = ("in process", "two workers", "scheduler file")
+
+DEADLY = ("SIGKILL of the command", "SIGTERM", "SIGINT")
+TO_WORKERS = (
+    "SIGKILL of a worker",
+    "SIGKILL of a worker",
+    "SIGSTOP and SIGCONT",
+    "SIGSTOP and SIGKILL",
+    "SIGSTOP for good",
+)
+TO_SCHEDULER = "SIGKILL of the scheduler"
+SMALL_DISK, SMALL_FILES = "disk full", "file size limit"
+DAMAGES = ("a byte flipped", "truncated", "emptied")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When something happens.
+
+    ``"time"``: after that share of the time of an undisturbed run. ``"kept"``: when that many states (or chunks) have
+    been kept. ``"keeping"``: during the write of a state. ``"ending"``: during the write of the result.
+    """
+
+    what: str
+    size: float = 1.0
+
+    def sooner(self) -> Moment:
+        """Another one, for a run that was over before this."""
+        return Moment("time", self.size / 2) if self.what == "time" else Moment("kept", 1)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happens, and when."""
+
+    what: str
+    moment: Moment
+    victim: int = 0
+    """Which of the workers."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of the command, what happens before it, and what while it runs."""
+
+    place: str
+    events: tuple[Event, ...] = ()
+    scarcity: str | None = None
+    """`SMALL_DISK` or `SMALL_FILES`"""
+
+    room: int = 0
+    damage: str | None = None
+    """Done to the newest state before the attempt."""
+
+    def sooner(self) -> Attempt:
+        """The same with earlier events and less room."""
+        events = tuple(replace(event, moment=event.moment.sooner()) for event in self.events)
+        return replace(self, events=events, room=self.room // 2)
+
+    @property
+    def names(self) -> list[str]:
+        """All that happens."""
+        some = [event.what for event in self.events]
+        return (
+            some + ([self.scarcity] if self.scarcity else []) + ([f"newest state {self.damage}"] if self.damage else [])
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run: attempts to which something happens, and where it then comes to its end."""
+
+    number: int
+    kind: Kind
+    attempts: tuple[Attempt, ...]
+    last: Attempt
+
+    def sooner(self) -> Plan:
+        """The same with earlier events."""
+        return replace(self, attempts=tuple(attempt.sooner() for attempt in self.attempts))
+
+    def __str__(self) -> str:
+        parts = [f"{attempt.place}: {' + '.join(attempt.names)}" for attempt in self.attempts]
+        return f"{self.kind.name}; " + ", then ".join([*parts, f"{self.last.place}: to the end"])
+
+
+def plan_run(seed: int, number: int, kinds: list[Kind] = KINDS, tmpfs: bool = True) -> Plan:
+    """Plan a run: a function of the seed and its number."""
+    random = np.random.default_rng([seed, number])
+    kind = kinds[random.integers(len(kinds))]
+    place = str(random.choice(PLACES, p=[0.5, 0.25, 0.25]))
+    count = int(random.choice([1, 2, 3], p=[0.6, 0.3, 0.1]))
+    attempts = []
+    for k in range(count):
+        attempts.append(_attempt(random, kind, place, first=k == 0, tmpfs=tmpfs))
+        if random.random() < 0.2:
+            place = str(random.choice(PLACES))
+    return Plan(number, kind, tuple(attempts), Attempt(place, damage=_damage(random)))
+
+
+def _attempt(random: np.random.Generator, kind: Kind, place: str, *, first: bool, tmpfs: bool) -> Attempt:
+    damage = None if first else _damage(random)
+    if first and random.random() < 0.15:
+        scarcity = SMALL_DISK if tmpfs and random.random() < 0.7 else SMALL_FILES
+        if scarcity == SMALL_DISK or place != "scheduler file":  # whose workers have no limit
+            return Attempt(place, scarcity=scarcity, room=_room(random, kind) // (1 + 3 * (scarcity == SMALL_FILES)))
+    return Attempt(place, tuple(_events(random, place)), damage=damage)
+
+
+def _events(random: np.random.Generator, place: str) -> list[Event]:
+    events = []
+    if place != "in process" and random.random() < 0.6:
+        for _ in range(random.integers(1, 3)):
+            events.append(Event(str(random.choice(TO_WORKERS)), _moment(random, 0.6), int(random.integers(2))))
+        if random.random() < 0.3:
+            return events
+    if place == "scheduler file" and random.random() < 0.4:
+        return [*events, Event(TO_SCHEDULER, _moment(random, 0.9))]
+    return [*events, Event(str(random.choice(DEADLY, p=[0.6, 0.2, 0.2])), _moment(random, 1.0))]
+
+
+def _moment(random: np.random.Generator, latest: float) -> Moment:
+    what = str(random.choice(["time", "kept", "keeping", "ending"], p=[0.4, 0.25, 0.2, 0.15]))
+    if what == "time":
+        return Moment(what, random.uniform(0.1, latest))
+    if what == "kept":
+        return Moment(what, int(random.integers(1, 12)))
+    return Moment(what if latest == 1.0 or what == "keeping" else "keeping")
+
+
+def _damage(random: np.random.Generator) -> str | None:
+    return str(random.choice(DAMAGES)) if random.random() < 0.25 else None
+
+
+def _room(random: np.random.Generator, kind: Kind) -> int:
+    low, high = kind.room
+    return int(np.exp(random.uniform(np.log(low), np.log(high))))

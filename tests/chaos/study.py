@@ -1,0 +1,204 @@
+"""Chaotic runs, each repeated until it ends well, and compared with an undisturbed one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from psmds_dist.cli import INTERRUPTED, RESUMABLE
+from tests.chaos import processes
+from tests.chaos.cluster import Cluster
+from tests.chaos.command import FILE_SIZE
+from tests.chaos.disk import Folder
+from tests.chaos.events import Watch, unfold
+from tests.chaos.kinds import Kind
+from tests.chaos.plans import SMALL_DISK, SMALL_FILES, Attempt, Plan
+
+PATIENCE = 150.0
+"""Seconds after which an attempt hangs."""
+
+DEADLINE = "5"
+"""Seconds that a worker may hang."""
+
+ORPHANS = 20.0
+"""Seconds that what a command has started may live on without it."""
+
+MOST = 4
+"""Attempts to end well after the last event."""
+
+
+@dataclass
+class Record:
+    """What came of a run."""
+
+    plan: Plan
+    attempts: int = 0
+    events: list[str] = field(default_factory=list)
+    resumed: bool = False
+    identical: bool = False
+    faults: list[str] = field(default_factory=list)
+    orphans: float = 0.0
+    """Longest life of what a command had started after its end, in seconds."""
+
+    seconds: float = 0.0
+
+
+@dataclass
+class Undisturbed:
+    """Seconds and outcome of a run that nothing happens to."""
+
+    seconds: float = 1.0
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+
+class Study:
+    """Where chaotic runs take place, one after the other.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty one.
+    data : Path
+        What `prepare` wrote.
+    known : dict
+        Undisturbed runs by the names of their kinds.
+    """
+
+    def __init__(self, folder: Path, data: Path, known: dict[str, Undisturbed]) -> None:
+        folder.mkdir()
+        self._folder, self._data, self._known = folder, data, known
+        self._cluster = Cluster(folder)
+
+    def close(self) -> None:
+        """End the cluster."""
+        self._cluster.close()
+
+    def learn(self, kind: Kind) -> None:
+        """Run a kind undisturbed."""
+        self._known[kind.name] = Undisturbed()
+        record = Record(Plan(-1, kind, (), Attempt("in process")))
+        folder = Folder(self._folder / "undisturbed", None)
+        target = folder.path / "target.zarr"
+        began = time.monotonic()
+        if self._attempt(record, record.plan.last, target, resume=False):
+            raise RuntimeError(f"an undisturbed run failed: {record.faults}")
+        self._known[kind.name] = Undisturbed(time.monotonic() - began, kind.outcome(target))
+        folder.close()
+
+    def run(self, plan: Plan) -> Record:
+        """Let a plan happen; when a run was over too soon for it, again with earlier events."""
+        for _ in range(4):
+            record = self._run(plan)
+            if record.events:
+                break
+            plan = plan.sooner()
+        return record
+
+    def _run(self, plan: Plan) -> Record:
+        record = Record(plan)
+        began = time.monotonic()
+        room = next((attempt.room for attempt in plan.attempts if attempt.scarcity == SMALL_DISK), None)
+        folder = Folder(self._folder / f"run-{plan.number}", room)
+        target = folder.path / "target.zarr"
+        code = None
+        for attempt in [*plan.attempts, *[plan.last] * MOST]:
+            code = self._attempt(record, attempt, target, resume=record.attempts > 0)
+            if code == 0:
+                break
+            folder.enlarge()
+        if code == 0:
+            self._compare(record, target)
+        else:
+            record.faults.append(f"did not end well in {record.attempts} attempts")
+        record.seconds = time.monotonic() - began
+        folder.close()
+        return record
+
+    def _attempt(self, record: Record, attempt: Attempt, target: Path, *, resume: bool) -> int:
+        kind = record.plan.kind
+        if attempt.damage and damaged(kind.kept(target), attempt.damage):
+            record.events.append(f"newest state {attempt.damage}")
+        had_states = any(kind.kept(target).glob("[!.]*[!n]"))
+        record.attempts += 1
+        mark = processes.new_mark()
+        log = self._folder / f"log-{record.plan.number}-{record.attempts}"
+        more = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
+        if attempt.scarcity == SMALL_FILES:
+            more[FILE_SIZE] = str(attempt.room)
+        arguments = [*kind.arguments(self._data, target, resume), *self._where(attempt.place)]
+        command = processes.start("tests.chaos.command", arguments, mark, log, **more)
+        end = time.monotonic() + PATIENCE
+        watch = Watch(kind, target, self._known[kind.name].seconds)
+        happened = unfold(command, list(attempt.events), watch, self._cluster, end)
+        record.events += [event.what for event in attempt.events[:happened]]
+        while command.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        if command.poll() is None:
+            record.faults.append(f"hangs: {attempt.place}, {attempt.names}")
+            command.kill()
+        code = command.wait()
+        self._cluster.rouse()
+        waited, left = processes.gone(mark, ORPHANS)
+        record.orphans = max(record.orphans, waited)
+        record.faults += [f"left behind: {name}" for name in left]
+        record.resumed |= had_states and "beginning anew" not in log.with_suffix(".out").read_text(errors="replace")
+        if attempt.scarcity and code:
+            record.events.append(attempt.scarcity)
+        self._judge(record, attempt, code, log.with_suffix(".err").read_text(errors="replace"))
+        return code
+
+    def _where(self, place: str) -> list[str]:
+        if place == "two workers":
+            return ["--workers", "2", "--deadline", DEADLINE]
+        if place == "scheduler file":
+            self._cluster.ready()
+            return ["--scheduler-file", str(self._cluster.file), "--deadline", DEADLINE]
+        return []
+
+    def _judge(self, record: Record, attempt: Attempt, code: int, said: str) -> None:
+        """Note a way to end that nobody should meet."""
+        names = attempt.names
+        usual = {0}
+        if "SIGKILL of the command" in names:
+            usual.add(-9)
+        if "SIGTERM" in names or "SIGINT" in names:
+            usual |= {INTERRUPTED, -15, -2}
+        if attempt.scarcity:
+            usual.add(1)
+        if "SIGKILL of the scheduler" in names:
+            usual |= {RESUMABLE, 1}
+        if code not in usual:
+            record.faults.append(f"exit code {code} after {names or 'nothing'}: {said[-600:]}")
+        elif "Traceback" in said and "psmds_dist/cli.py" in said:
+            record.faults.append(f"traceback after {names}: {said[-1500:]}")
+
+    def _compare(self, record: Record, target: Path) -> None:
+        found, wanted = record.plan.kind.outcome(target), self._known[record.plan.kind.name].outcome
+        different = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+        record.identical = not different
+        if different:
+            record.faults.append(f"differs in {', '.join(different[:8])}")
+        left = sorted(path.name for path in target.parent.iterdir() if path != target)
+        left += [str(path.relative_to(target)) for path in target.rglob("*.partial")]
+        if left:
+            record.faults.append(f"files left: {', '.join(left[:5])}")
+
+
+def damaged(folder: Path, how: str) -> bool:
+    """Damage the newest state of a run, if there is one."""
+    states = [path for path in folder.glob("*") if path.name[0] != "." and path.suffix not in (".json", ".partial")]
+    if not states:
+        return False
+    newest = max(states, key=lambda path: path.stat().st_mtime_ns)
+    whole = newest.read_bytes()
+    middle = len(whole) // 2
+    newest.write_bytes(
+        {
+            "a byte flipped": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+            "truncated": whole[:middle],
+            "emptied": b"",
+        }[how]
+    )
+    return bool(whole)
