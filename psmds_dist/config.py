@@ -107,7 +107,7 @@ class SolverConfig:
 MOVES = ("auto", "axes", "guided")
 """What the points of a solve may try."""
 
-GUIDED_FROM = 4
+GUIDED_FROM = 5
 """Fewest dimensions in which moves are guided when nobody said."""
 
 SEEDS = 2**128

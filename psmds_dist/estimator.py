@@ -55,7 +55,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     moves : {"auto", "axes", "guided"}, default="auto"
         What a point tries. ``"axes"`` is the paper's search, both ways along each axis: ``2 n_components`` moves of
         one radius. ``"guided"`` tries two steps against the gradient of the point's error, evaluated as exactly, at
-        most a radius long. ``"auto"`` is guided from 4 components on, where it is much faster. A monotone solve
+        most a radius long. ``"auto"`` is guided from 5 components on, where it is much faster. A monotone solve
         tries all axes at its last radius in any case, so what it certifies is the same.
     init : {"auto", "random", "landmarks"}, default="auto"
         Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.

@@ -147,6 +147,8 @@ def test_options_reach_the_solve(place):
         *options,
         "--direction-share",
         0.5,
+        "--moves",
+        "guided",
         "--memory-limit",
         "60 kB",
         "--threads",
@@ -156,7 +158,7 @@ def test_options_reach_the_solve(place):
     config = result.attributes["config"]
     assert config == {
         "n_components": 3, "bad_moves": False, "eps": 0.01, "radius": 2.0, "radius_tol": 0.1, "max_epochs": 9,
-        "direction_share": 0.5, "seed": 0,
+        "direction_share": 0.5, "moves": "guided", "seed": 0,
     }  # fmt: skip
     assert result.embedding.shape == (N, 3)
     assert result.history["radius"][0] == 2
