@@ -80,9 +80,9 @@ def _cell(value: Any, form: str) -> str:
     return format_bytes(value) if form == "bytes" else format(value, form)
 
 
-def held(what: str, value: float, *, least: float | None = None, most: float | None = None) -> Record:
-    """A line about a figure that has a bound; missing it is told, and is no fault of the run."""
-    met = (least is None or value >= least) and (most is None or value <= most)
+def held(what: str, value: float | None, *, least: float | None = None, most: float | None = None) -> Record:
+    """A line about a figure that has a bound, None if there is no such figure; missing it is no fault of the run."""
+    met = value is not None and (least is None or value >= least) and (most is None or value <= most)
     must = f"at least {least:g}" if least is not None else f"at most {most:g}"
     return {"what": what, "value": value, "must_be": must, "met": "yes" if met else "NO"}
 

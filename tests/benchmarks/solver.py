@@ -47,17 +47,19 @@ def passes(settings: Settings) -> list[Record]:
     """Passes over the matrix until the error is within 0.5 % of a long run's stress, median of five seeds.
 
     Counted from the history: the pass that met the error counts, the last look at the stress counts where it was
-    the first to meet it. A long run is from random, with a hundredth of the tolerance; the median of three.
+    the first to meet it. A long run is from random, with a tenth of the tolerance; the median of three.
     """
     found = []
     for one in _sets_for_passes(settings):
         target = NEAR * _long_run(one)
-        for name, init in (("as by default", "auto"), ("from random", "random"), ("from landmarks", "landmarks")):
-            found.append(_passes(one, name, init, target))
-    columns = {"to_stress": ".5f", "passes_to_it": ".0f", "passes_in_all": ".0f", "stress": ".5f", "seconds": ".2f"}
-    show(found, what="", **columns, reached="")
+        ways = {"as by default": "auto", "from random": "random", "from landmarks": "landmarks"}
+        of_this = [_passes(one, name, init, target) for name, init in ways.items()]
+        columns = {"to_stress": ".5f", "passes_to_it": ".0f", "passes_in_all": ".0f", "stress": ".5f", "seconds": ".2f"}
+        show(of_this, what="", **columns, reached="")
+        print()
+        found += of_this
     lines = [
-        held(f"passes, {record['what']}", record["passes_to_it"] or np.inf, most=6)
+        held(f"passes, {record['what']}", record["passes_to_it"], most=6)
         for record in found
         if record["what"].endswith("as by default")
     ]
@@ -69,13 +71,13 @@ def _sets_for_passes(settings: Settings) -> Iterable[DataSet]:
     if settings.quick:
         yield data.geodesic_roll(settings, 1000)
         return
-    yield from data.there(data.mnist(settings), data.words(settings))
+    yield from data.there(data.words(settings), data.mnist(settings))
     yield data.geodesic_roll(settings, 10_000)
 
 
 def _long_run(one: DataSet) -> float:
     """Stress that is to be had by patience."""
-    runs = [PatternSearchMDS(init="random", eps=1e-6, max_epochs=300, random_state=seed) for seed in range(3)]
+    runs = [PatternSearchMDS(init="random", eps=1e-5, max_epochs=300, random_state=seed) for seed in range(3)]
     return statistics.median(mds.fit(one.store).normalized_stress_ for mds in runs)
 
 
