@@ -11,6 +11,9 @@ from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.starts import Start
 from psmds_dist.types import RowSource
 
+SHARE = 8
+"""One point in so many is a landmark, from 300 landmarks up to the usual number."""
+
 
 def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
     """Embed landmarks and place everybody else, without a pass over the matrix.
@@ -21,7 +24,7 @@ def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory
     near = executor if executor.in_process else InProcessExecutor()
     settings = LandmarkConfig(
         n_components=config.n_components,
-        n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // 4)),
+        n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // SHARE)),
         seed=config.seed,
         evidence=False,
         rough=True,
