@@ -294,7 +294,9 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @click.option("--monotone", is_flag=True, help="Never let the error rise (slower).")
 @click.option("--eps", default=1e-4, show_default=True, help="Halve the radius when an epoch gains at most this share.")
 @click.option("--radius", type=float, help="Starting radius [default: searched].")
-@click.option("--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square].")
+@click.option(
+    "--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square, more on noisy data]."
+)
 @click.option("--max-epochs", default=500, show_default=True)
 @click.option("--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch.")
 @click.option("--starts", "n_init", default=1, show_default=True, help="Starts at random; the best is kept.")

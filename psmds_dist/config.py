@@ -36,8 +36,8 @@ class SolverConfig:
     bad_moves : bool
         Whether a point takes its best move even when it raises the error (faster), or stays (monotone).
     eps : float
-        Share of the error that does not matter: the radius halves when an epoch lowers the error by less (near the
-        end earlier, see `psmds_dist.schedule.small_gain`).
+        Share of the error that does not matter: the radius halves when an epoch lowers the error by at most that (see
+        `psmds_dist.schedule.small_gain`).
     radius : float or None
         Starting radius in units of the dissimilarities; None searches for one.
     radius_tol : float or None

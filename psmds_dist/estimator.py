@@ -38,19 +38,22 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         better. False gives a monotone solve: the error never rises, and at the end no single move of the
         final radius lowers it.
     eps : float, default=1e-4
-        The radius halves when an epoch lowers the error by at most this share.
+        Share of the error that does not matter: the radius halves when an epoch lowers the error by at most that. A
+        solve that begins near its end (at landmarks, or with a given ``radius`` of at most half the residuals) halves
+        it earlier, as soon as an epoch gains less than halving is sure to.
     radius : float, default=None
         Starting radius, in units of the dissimilarities. None searches for one on a sample.
     radius_tol : float, default=None
         The solve ends when the radius comes down to this, in units of the dissimilarities. None means 2e-4 of
-        their root mean square.
+        their root mean square or, on noisy data, where moves of that length change the error by less than ``eps``:
+        ``sqrt(6 eps mse)``, whichever is more (``bad_moves=False`` looks at the first alone).
     max_epochs : int, default=500
         Most epochs.
     direction_share : float, default=1.0
         Share of the axes tried in an epoch, drawn anew each time; worth lowering for many components.
     init : {"auto", "random", "landmarks"}, default="auto"
         Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.
-        ``"auto"`` takes landmarks from 4,000 points on, unless ``radius`` is given.
+        ``"auto"`` takes landmarks from 1,000 points on, unless ``radius`` is given.
     n_init : int, default=1
         Starts at random, with seeds in a row; the best is kept. Does not apply to other starts. The objective has
         many local optima: a few starts are cheap insurance for small matrices.

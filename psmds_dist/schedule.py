@@ -55,7 +55,7 @@ class EpochReport:
     @property
     def mse(self) -> float:
         """The same as a mean over ordered pairs."""
-        return self.error / self.x.shape[1] ** 2
+        return self.error / float(self.x.shape[1] ** 2)
 
 
 def generator(seed: int, stream: int, epoch: int = 0) -> np.random.Generator:
@@ -120,9 +120,9 @@ def plan_epoch(
 def end_radius(config: SolverConfig, scale: float, mse: float = 0.0) -> float:
     """Radius at or below which a solve with that mean squared error ends.
 
-    Points that are displaced by up to ``r`` along each axis change a mean squared error by about ``r^2 / 6``. Once
-    that is no more than a share ``eps`` of it, smaller radii would only polish noise. A monotone solve goes on all
-    the same: its certificate is for a radius that is known from the beginning.
+    Points that are within ``r / 2`` of their best place along each axis cost about ``r^2 / 6`` of mean squared error.
+    Once that is no more than a share ``eps`` of it, smaller radii would only polish noise. A monotone solve goes on
+    all the same: its certificate is for a radius that is known from the beginning.
     """
     if config.radius_tol is not None:
         return config.radius_tol
@@ -134,9 +134,9 @@ def small_gain(radius: float, mse: float, config: SolverConfig) -> float:
     """Share of the error, gained by an epoch, that no longer pays: the radius halves.
 
     From a random start that is ``eps``: epochs that gain little still lead out of poor maps. A solve that begins with
-    a radius small beside the residuals only settles a map that has its shape. There halving is sure to gain what moves
-    of twice the needed length cost, about ``(2 r)^2 / 6`` of the mean squared error, and an epoch that gains less
-    wastes its pass.
+    a radius small beside the residuals only settles a map that has its shape. Bad moves keep its points within ``r`` of
+    their best place along each axis, which costs about ``2 r^2 / 3`` of mean squared error; halving is sure to save
+    most of that, and an epoch that gains less wastes its pass.
     """
     residual = math.sqrt(mse)
     settling = config.radius is not None and config.radius <= NEAR * residual

@@ -143,7 +143,9 @@ def test_default_tolerance_is_a_share_of_the_scale():
     t = data("metric")
     solution = embed(t)
     assert solution.stop_reason is StopReason.RADIUS
-    assert solution.radius / 2 <= RADIUS_TOL * scale_of(t) < solution.radius
+    end = schedule.end_radius(SolverConfig(), scale_of(t), solution.history["mse"][-1])
+    assert solution.radius / 2 <= end < solution.radius
+    assert end >= RADIUS_TOL * scale_of(t)
 
 
 def test_the_starting_radius_is_the_given_one_or_found():
