@@ -57,7 +57,7 @@ def _choosing(function: Any) -> Any:
     "--refine", type=click.Choice(["none", "panel", "full"]), default="none", show_default=True,
     help="Let landmarks move too, or polish against the whole matrix.",
 )  # fmt: skip
-@click.option("--starts", "n_init", default=3, show_default=True, help="Starts of the landmarks; the best is kept.")
+@click.option("--starts", "n_init", default=2, show_default=True, help="Starts of the landmarks; the best is kept.")
 @click.option("--no-evidence", is_flag=True, help="Do not measure stress on held-out pairs.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @_choosing

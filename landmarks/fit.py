@@ -14,9 +14,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from landmarks.building import check_panel
-from landmarks.evidence import COLUMNS, ROWS, HeldOut, StressEstimate, agreement, estimate
+from landmarks.evidence import COLUMNS, ROWS, HeldOut, StressEstimate, estimate
+from landmarks.levels import Among, among_landmarks, map_landmarks
 from landmarks.panelcheck import landmarks_digest
-from landmarks.place import Frame, Place, Placement, place, place_all, point_name, require_known, seat
+from landmarks.place import (
+    EXACT,
+    ROUGH,
+    SHARE,
+    Frame,
+    Place,
+    Placement,
+    place,
+    place_all,
+    point_name,
+    require_known,
+    seat,
+)
 from landmarks.refine import polish_config, refine_panel
 from landmarks.selection import choose
 from landmarks.tables import Panel, picked
@@ -26,7 +39,6 @@ from psmds_dist.checkpoint import NOWHERE, Identity, Keeper
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
-from psmds_dist.ingest import ArrayRows
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.partition import parse_bytes, row_budget
 from psmds_dist.quality import Stress, principal, turned
@@ -34,18 +46,12 @@ from psmds_dist.rows import memory_for
 from psmds_dist.run import checked, warm_up
 from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
-from psmds_dist.types import BudgetError, Floats, InputError, Ints, Rows, RowSource, StopReason
+from psmds_dist.types import BudgetError, Floats, InputError, Ints, Rows, RowSource
 
 HOLD_OUT, JUDGE = 17, 18
 """Streams of random numbers that pick the held-out pairs: for the evidence, and for a refinement to judge by."""
 
 REFINEMENTS = ("none", "panel", "full")
-EXACT = 1e-3
-"""Normalised stress of the landmarks below which the data may be exact, so that their map is worth more digits."""
-
-THIN = 0.1
-"""Spread of such landmarks along an axis, as a share of the scale, below which they may not need it."""
-
 Tell = Callable[[str], object]
 Judge = Callable[[Floats], float]
 
@@ -110,11 +116,13 @@ class LandmarkConfig:
     n_landmarks: int | None = None
     landmarks: Sequence[int] | None = None
     selection: str = "random"
-    n_init: int = 3
+    n_init: int = 2
     closed_form: str = "least_squares"
     refine: str = "none"
     evidence: bool = True
     seed: int = 0
+    rough: bool = False
+    """Whether the map only serves as a start, so that points need not be placed to the last digit."""
 
     def __post_init__(self) -> None:
         plain = SolverConfig(n_components=self.n_components, seed=self.seed)
@@ -127,6 +135,11 @@ class LandmarkConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1):
                 raise InputError(f"{name} must be a whole number of at least 1, not {value!r}.")
+
+    @property
+    def share(self) -> float:
+        """Radius at which a point is placed, as a share of its residual."""
+        return ROUGH if self.rough or self.refine == "full" else SHARE
 
 
 @dataclass(frozen=True)
@@ -323,13 +336,13 @@ def _fit_panel(
     executor.prepare(partial(warm_up_landmarks, config.n_components, panel.dtype.name))
     among = among_landmarks(panel, landmarks, ids)
     near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
-    starts = embed_landmarks(among, config, near)
+    mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near)
     clock.end("landmarks")
     frame = Frame.of(
-        starts[0].embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None
+        mapped.solution.embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None
     )
     held = Held(panel, budget)
-    found = place_all(executor, Place(held, frame), checkpoint.strand("placement"))
+    found = place_all(executor, Place(held, frame, share=config.share), checkpoint.strand("placement"))
     require_known(found[3], config.n_components, ids)
     _require_span(frame, found[0], ids)
     seat(found, landmarks, frame, among.values)
@@ -349,12 +362,12 @@ def _fit_panel(
         embedding=embedding,
         landmarks=landmarks,
         frame=frame,
-        landmark_stress=starts[0].stress.normalized_stress,
-        agreement=agreement([start.embedding for start in starts]),
+        landmark_stress=mapped.solution.stress.normalized_stress,
+        agreement=mapped.agreement,
         residual=np.sqrt(found[1] / np.where(found[2] > 0, found[2], 1.0)),
         estimate=None if held_out is None else _estimated(held_out, embedding),
         curve=[] if held_out is None else _curve(panel, among, landmarks, held_out, config),
-        exact=_exact(starts[0], landmarks, held.source.n) if solution is None else solution.stress,
+        exact=_exact(mapped.solution, landmarks, held.source.n) if solution is None else solution.stress,
         solution=solution,
         passes=passes,
         residual_rms=_residual_rms(found),
@@ -385,104 +398,6 @@ def _in_position(found: Placement, frame: Frame, landmarks: Ints, solution: Solu
         return solution.embedding, Frame.of(solution.embedding[landmarks], frame.scale)
     centre, axes = principal(found[0])
     return turned(found[0], centre, axes), replace(frame, centre=centre, axes=axes)
-
-
-@dataclass(frozen=True)
-class Among:
-    """Dissimilarities between landmarks."""
-
-    values: Rows
-
-    @property
-    def scale(self) -> float:
-        """Root mean square off the diagonal."""
-        size = len(self.values)
-        return math.sqrt(float(np.square(self.values, dtype=np.float64).sum()) / (size * (size - 1)))
-
-    @property
-    def mean_squares(self) -> Floats:
-        """Mean squared dissimilarity of each landmark to all."""
-        squares: Floats = np.square(self.values, dtype=np.float64).mean(axis=1)
-        return squares
-
-    def first(self, count: int) -> Among:
-        """The same for the landmarks that were chosen first."""
-        return Among(np.ascontiguousarray(self.values[:count, :count]))
-
-
-def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) -> Among:
-    """Dissimilarities between the landmarks, from their own rows of the panel; the mean of both orders.
-
-    Raises
-    ------
-    InputError
-        When one is missing, or all are zero.
-    """
-    values = picked(panel, landmarks)
-    values = (values + values.T) / 2
-    np.fill_diagonal(values, 0)
-    missing = np.argwhere(np.isnan(values))
-    if missing.size:
-        i, j = (int(landmarks[k]) for k in missing[0])
-        names = f" (ids {ids[i]!r} and {ids[j]!r})" if ids else ""
-        raise InputError(
-            f"the dissimilarity between landmarks {i} and {j}{names} is missing: landmarks must be known to each other."
-        )
-    if not values.any():
-        raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
-    return Among(np.ascontiguousarray(values))
-
-
-def embed_landmarks(
-    among: Among, config: LandmarkConfig, executor: InProcessExecutor, n_init: int | None = None
-) -> list[Solution]:
-    """Embed landmarks from several starts, the best first; one that fits nearly exactly is taken to more digits."""
-    size = len(among.values)
-    if size <= config.n_components:
-        raise InputError(f"{size} landmarks are too few for {config.n_components} dimensions.")
-    source = ArrayRows(among.values, dtype=among.values.dtype.name)
-    run = partial(_uninterrupted, source, executor=executor, scale=among.scale, budget=4 * among.values.nbytes)
-    seeds = [config.seed + k for k in range(n_init or config.n_init)]
-    starts = [run(SolverConfig(n_components=config.n_components, seed=seed)) for seed in seeds]
-    starts.sort(key=lambda start: start.stress.mse)
-    if starts[0].stress.normalized_stress < EXACT:
-        starts[0] = _exactly(run, starts[0], among, config)
-    return starts
-
-
-def _uninterrupted(source: RowSource, config: SolverConfig, **how: Any) -> Solution:
-    """Solve; an interrupt ends the whole fit, for a map of the landmarks alone is nobody's map."""
-    found = solve(source, config, **how)
-    if found.stop_reason is StopReason.INTERRUPTED:
-        raise KeyboardInterrupt
-    return found
-
-
-def _exactly(run: Callable[..., Solution], found: Solution, among: Among, config: LandmarkConfig) -> Solution:
-    """Take a map that fits nearly exactly to more digits, and to no more axes than it needs.
-
-    Landmarks on a line are seldom embedded quite straight, for being off it hardly changes their distances; yet the
-    little they are off would tell other points on which side to go. So a thin axis goes if they fit without it.
-    """
-    exact = SolverConfig(
-        n_components=config.n_components,
-        seed=config.seed,
-        radius=max(found.radius, 1e-6 * among.scale),
-        radius_tol=1e-9 * among.scale,
-    )
-    found = run(exact, start=found.raw_embedding)
-    rounding = (float(np.finfo(among.values.dtype).eps) * among.scale) ** 2
-    for axes in range(config.n_components - 1, 0, -1):
-        thickness = float(found.embedding[:, axes].std())
-        if thickness > THIN * among.scale:
-            break
-        first = max(thickness, 1e-6 * among.scale)
-        fewer = run(replace(exact, n_components=axes, radius=first), start=found.embedding[:, :axes])
-        if fewer.stress.mse > max(rounding, found.stress.mse):
-            break
-        flat = np.pad(fewer.embedding, ((0, 0), (0, config.n_components - axes)))
-        found = replace(fewer, embedding=flat, raw_embedding=flat)
-    return found
 
 
 def _require_span(frame: Frame, x: Floats, ids: Sequence[str] | None) -> None:
@@ -562,7 +477,8 @@ def _with_fewer(
     rows: Rows, points: Ints, among: Among, held_out: HeldOut, config: LandmarkConfig, count: int
 ) -> StressEstimate:
     part = among.first(count)
-    frame = Frame.of(embed_landmarks(part, config, InProcessExecutor(), n_init=1)[0].embedding, part.scale)
+    found = map_landmarks(part, config.n_components, config.seed, 1, InProcessExecutor())
+    frame = Frame.of(found.solution.embedding, part.scale)
     with parallel_region():
         x = place(np.ascontiguousarray(rows[:, :count]), np.arange(points.size), frame)[0]
     return estimate(held_out, x[np.searchsorted(points, held_out.rows)], x[np.searchsorted(points, held_out.columns)])

@@ -196,6 +196,7 @@ def _search(
         distances = np.empty(TILE, y.dtype)
         gains = np.empty(2 * dims)
         radius = radii[k]
+        back = -1  # the move that would undo the last one: at the same radius only rounding can favour it
         for step in range(most):
             r = y.dtype.type(radius)
             errors[k] = _probe(row, frame, r, squares, distances, gains)
@@ -206,11 +207,13 @@ def _search(
             if radius <= max(floor, share * spread) or step == most - 1:
                 break
             best = _close(gains, frame, count, sums, r)
-            if gains[best] < 0.0:
+            if gains[best] < 0.0 and best != back:
                 x[k, best // 2] += radius if best % 2 == 0 else -radius
                 frame[best // 2, count] = x[k, best // 2]
+                back = best ^ 1
             else:
                 radius /= 2
+                back = -1
 
 
 @kernel

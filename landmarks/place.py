@@ -26,6 +26,12 @@ SHARE = 5e-3
 FLOOR = 1e-9
 """Or this share of the scale of the data, whichever is more."""
 
+ROUGH = 1 / 8
+"""The same for points that all move again on the whole matrix afterwards."""
+
+EXACT = 1e-3
+"""Normalised stress of the landmarks below which the data may be exact, so that their map is worth more digits."""
+
 MOST_PROBES = 300
 
 PORTION = 10.0
@@ -96,13 +102,14 @@ class Place:
     """Place the points of some blocks of a panel, each alone.
 
     ``start`` holds coordinates to go on from with ``radius``; without it points begin in closed form, with the
-    root mean square residual there as their radius.
+    root mean square residual there as their radius. They are done at a ``share`` of their residual.
     """
 
     panel: Held
     frame: Frame
     start: Floats | None = None
     radius: float = -1.0
+    share: float = SHARE
 
     def __call__(self, blocks: Sequence[int]) -> Placement:
         """Return the placement of all points of ``blocks``."""
@@ -110,7 +117,7 @@ class Place:
 
     def _place(self, batch: Batch) -> Placement:
         start = None if self.start is None else self.start[batch.points]
-        return place(batch.rows, batch.slots, self.frame, start, self.radius)
+        return place(batch.rows, batch.slots, self.frame, start, self.radius, self.share)
 
 
 def place_all(executor: Executor, work: Place, kept: Kept) -> Placement:
@@ -158,7 +165,14 @@ def _joined(parts: Sequence[Placement]) -> Placement:
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if len(parts) > 1 else parts[0]  # type: ignore[return-value]
 
 
-def place(rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, radius: float = -1.0) -> Placement:
+def place(
+    rows: Rows,
+    slots: Ints,
+    frame: Frame,
+    start: Floats | None = None,
+    radius: float = -1.0,
+    share: float = SHARE,
+) -> Placement:
     """Place points from their dissimilarities to the landmarks, in the landmarks' own position (`Frame.in_map`).
 
     Points with too few known ones become NaN.
@@ -167,23 +181,25 @@ def place(rows: Rows, slots: Ints, frame: Frame, start: Floats | None = None, ra
     x = closed if start is None else start.copy()
     enough = np.flatnonzero(known > frame.y.shape[0])
     error = np.full(slots.size, np.nan)
-    found, error[enough] = _search(rows, slots[enough], known[enough], frame, x[enough], radius)
+    found, error[enough] = _search(rows, slots[enough], known[enough], frame, x[enough], radius, share)
     x[:] = np.nan
     x[enough] = found
     return x, error, squares, known
 
 
-def _search(rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radius: float) -> tuple[Floats, Floats]:
+def _search(
+    rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radius: float, share: float
+) -> tuple[Floats, Floats]:
     """Search in float32 down to the radius that it can tell apart, and in float64 where a point goes on below."""
     radii = np.full(slots.size, float(radius))
     if frame.arithmetic(rows.dtype) == np.float64:
-        return kernels.search(rows, slots, frame.y, x, radii, FLOOR * frame.scale, SHARE, MOST_PROBES)
+        return kernels.search(rows, slots, frame.y, x, radii, FLOOR * frame.scale, share, MOST_PROBES)
     coarse = FLOAT32_RADIUS * frame.scale
-    x, errors = kernels.search(rows, slots, frame.y.astype(np.float32), x, radii, coarse, SHARE, MOST_PROBES)
-    finer = np.flatnonzero(SHARE * np.sqrt(errors / known) < coarse)
+    x, errors = kernels.search(rows, slots, frame.y.astype(np.float32), x, radii, coarse, share, MOST_PROBES)
+    finer = np.flatnonzero(share * np.sqrt(errors / known) < coarse)
     if finer.size:
         x[finer], errors[finer] = kernels.search(
-            rows, slots[finer], frame.y, x[finer], np.full(finer.size, coarse), FLOOR * frame.scale, SHARE, MOST_PROBES
+            rows, slots[finer], frame.y, x[finer], np.full(finer.size, coarse), FLOOR * frame.scale, share, MOST_PROBES
         )
     return x, errors
 

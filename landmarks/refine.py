@@ -21,14 +21,20 @@ from psmds_dist.partition import Layout
 from psmds_dist.rows import Batch
 from psmds_dist.types import Executor, Floats, Ints, Rows
 
-START, END = 0.25, 1 / 16
-"""First radius of a polish as a share of the root mean square residual, and last as a share of the first."""
+START = 0.25
+"""First radius of a refinement, as a share of the root mean square residual."""
+
+SETTLED = 1 / 30
+"""Radius at which a polish ends, as a share of the same: moves of that length hardly change the error."""
+
+END = 1 / 16
+"""Radius at which a refinement through the panel ends, as a share of the first."""
 
 LARGEST = 0.05
 """Most that the first radius may be, as a share of the scale: a poor fit does not mean misplaced points."""
 
 EPS = 1e-2
-"""The radius halves when a pass lowers the error by at most this share."""
+"""In a refinement through the panel the radius halves when a pass lowers the error by at most this share."""
 
 MOST_PASSES = 40
 
@@ -41,11 +47,10 @@ def polish_radius(residual: float, scale: float) -> float:
     return max(min(START * residual, LARGEST * scale), FLOOR * scale)
 
 
-def polish_config(n_components: int, seed: int, residual: float, scale: float, **changes: object) -> SolverConfig:
+def polish_config(n_components: int, seed: int, residual: float, scale: float) -> SolverConfig:
     """Configuration of a solve that polishes a good start: a few passes over the matrix."""
-    first = polish_radius(residual, scale)
-    settings = {"radius": first, "radius_tol": 1.01 * END * first, "eps": EPS, **changes}
-    return SolverConfig(n_components=n_components, seed=seed, **settings)  # type: ignore[arg-type]
+    last = max(SETTLED * residual, FLOOR * scale)
+    return SolverConfig(n_components, radius=polish_radius(residual, scale), radius_tol=last, seed=seed)
 
 
 @dataclass(frozen=True)

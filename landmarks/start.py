@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from landmarks.data import MatrixData
+from landmarks.data import USUAL, MatrixData
 from landmarks.fit import LandmarkConfig, fit
+from landmarks.levels import LEAST
 from landmarks.refine import polish_radius
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.starts import Start
 from psmds_dist.types import RowSource
+
+SHARE = 8
+"""One point in so many is a landmark, from 300 landmarks up to the usual number."""
 
 
 def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
@@ -18,6 +22,12 @@ def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory
     Raises InputError or BudgetError where landmarks do not do (all alike, say) or do not fit into memory.
     """
     near = executor if executor.in_process else InProcessExecutor()
-    settings = LandmarkConfig(n_components=config.n_components, seed=config.seed, evidence=False)
+    settings = LandmarkConfig(
+        n_components=config.n_components,
+        n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // SHARE)),
+        seed=config.seed,
+        evidence=False,
+        rough=True,
+    )
     found = fit(MatrixData(source), settings, near, memory_limit=memory_limit)
     return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))

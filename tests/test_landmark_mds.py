@@ -218,7 +218,7 @@ def test_attributes():
     mds = fitted(matrix(), refine="full")
     assert mds.n_epochs_ == len(mds.history_) > 0
     assert mds.stop_reason_ == "radius_tol"
-    assert mds.agreement_.shape == (2,)
+    assert mds.agreement_.shape == (1,)
     assert (mds.agreement_ >= 0).all()
     assert mds.seed_ == 0
     assert set(mds.seconds_) == {"panel", "landmarks", "placement", "refinement", "evidence"}
@@ -778,7 +778,7 @@ def test_models_say_what_they_are():
 
 
 def test_an_interrupt_while_landmarks_are_embedded_ends_the_fit(monkeypatch):
-    from landmarks import fit as module
+    from landmarks import levels as module
 
     def interrupted(*args, **how):
         return replace(solve(*args, **how), stop_reason=StopReason.INTERRUPTED)
