@@ -37,6 +37,8 @@ class Held:
             for batch in batches:
                 points.append(batch.points)
                 parts.append(of(batch))
+        if len(parts) == 1:  # a batch is in order
+            return parts[0]
         order = np.argsort(np.concatenate(points))
         return tuple(np.concatenate(column)[order] for column in zip(*parts, strict=True))  # type: ignore[return-value]
 
@@ -92,6 +94,8 @@ class Pick:
 def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layout, blocks: Sequence[int]) -> A:
     """Run work over blocks and put the arrays of all groups into the order of the points."""
     parts = sorted(executor.run(work, blocks), key=lambda part: part[0][0])
+    if len(parts) == 1:
+        return parts[0][1]
     points = np.concatenate([points_of(layout, group) for group, _ in parts])
     order = np.argsort(points)
     columns: Iterator[tuple[NDArray[np.generic], ...]] = zip(*(result for _, result in parts), strict=True)

@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -107,15 +107,17 @@ def checked(
     source: RowSource, executor: AnyExecutor, ids: list[str] | None, memory_limit: int | None = None
 ) -> InputCheck:
     """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
-    from psmds_dist.store import ZarrRows, load_check, save_check
+    find = partial(check_source, source, executor, ids=ids, memory_limit=memory_limit)
+    if not hasattr(source, "fingerprint"):
+        return find()
+    from psmds_dist.store import ZarrRows, load_check, save_check  # late: needs Zarr
 
-    kept = load_check(source) if isinstance(source, ZarrRows) else None
-    if kept is not None:
-        return kept
-    check = check_source(source, executor, ids=ids, memory_limit=memory_limit)
-    if isinstance(source, ZarrRows):
-        save_check(source, check)
-    return check
+    if not isinstance(source, ZarrRows):
+        return find()
+    kept = load_check(source)
+    if kept is None:
+        save_check(source, kept := find())
+    return kept
 
 
 def warm_up(source: RowSource, n_components: int, executor: AnyExecutor, axes: int | None = None) -> None:
@@ -213,7 +215,7 @@ def _identity(config: SolverConfig, check: InputCheck, init: str | Floats, n_ini
     """What must be the same for a run to go on where another stopped."""
     given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
     return {
-        "psmds-dist": version("psmds-dist"),
+        "psmds-dist": _installed()["psmds-dist"],
         "input": {"points": check.n, "dtype": check.dtype, "content": check.digest},
         "configuration": {**config.as_dict(), "init": given, "n_init": n_init},
     }
@@ -298,4 +300,9 @@ def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") 
 
 def versions() -> dict[str, str]:
     """Versions of what computed a result."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    return {"python": platform.python_version(), **_installed()}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from psmds_dist.kernels.jit import kernel, tile
+from psmds_dist.kernels.jit import kernel, threads_for, tile
 from psmds_dist.types import Floats, Rows
 
 SKETCHES = 2
@@ -101,6 +101,7 @@ def scan_rows(rows: Rows, start: int, weights: Floats, columns: Floats) -> tuple
     tiles = -(-rows.shape[1] // TILE)
     sums = np.empty((rows.shape[0], tiles, 1 + SKETCHES))
     extremes = np.empty((tiles, 2))
-    _scan_tiles(rows, start, weights, columns, sums, extremes)
+    with threads_for(rows.size):
+        _scan_tiles(rows, start, weights, columns, sums, extremes)
     totals = sums.sum(axis=1)
     return totals[:, 0].copy(), totals[:, 1:].copy(), float(extremes[:, 0].min()), float(extremes[:, 1].max())
