@@ -25,6 +25,7 @@ from psmds_dist.run import measure
 from psmds_dist.schedule import halves
 from psmds_dist.store import open_rows
 from tests.benchmarks.data import mnist, swiss_roll
+from tests.benchmarks.passes import passes
 from tests.benchmarks.tiny import Nothing
 
 MIB = 2**20
@@ -310,4 +311,5 @@ CASES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "landmark": landmark,
     "pcoa": pcoa,
     "million": million,
+    "passes": passes,
 }
