@@ -146,8 +146,8 @@ def build_panel(
 ) -> PanelCheck:
     """Write a panel into a store and check it, in one pass.
 
-    An interrupted build leaves an unfinished panel, which the same call completes. A panel that fails the
-    check is removed: everything in it is in the source still.
+    An interrupted build leaves an unfinished panel, which the same call completes; a finished one is checked again.
+    A panel that fails the check is removed: everything in it is in the source still.
 
     Parameters
     ----------

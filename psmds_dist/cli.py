@@ -381,7 +381,11 @@ def fit(matrix: str, target: str, **options: Any) -> None:
 
 
 def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], object]) -> tuple[Checkpoint, bool]:
-    """The checkpoint beside a target, and whether what is at the target gives way: also a map that was cut short."""
+    """The checkpoint beside a target, and whether what is at the target gives way.
+
+    So does a map that was cut short, or any where a run to the same target was under way: it may have been killed
+    between writing its map and removing its checkpoint.
+    """
     from psmds_dist.checkpoint import Checkpoint
     from psmds_dist.results import cut_short
 
@@ -390,7 +394,7 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
         checkpoint.remove()
     if resume:
         say(f"going on from {checkpoint.folder}" if checkpoint.found else f"no {checkpoint.folder}: beginning anew")
-    return checkpoint, overwrite or (resume and cut_short(target))
+    return checkpoint, overwrite or (resume and (checkpoint.found or cut_short(target)))
 
 
 def end(reason: str, target: str, checkpoint: Checkpoint) -> None:

@@ -21,7 +21,9 @@ from click.testing import CliRunner
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, open_rows, read_result
+from psmds_dist.checkpoint import Checkpoint, Strand
 from psmds_dist.cli import main
+from psmds_dist.store import read_result as read_arrays
 
 N = 120
 IDS = [f"sample {k}, é" for k in range(N)]
@@ -175,8 +177,8 @@ def test_nothing_is_said_when_quiet(place):
 def test_targets_are_not_overwritten_unasked(place):
     run("distances", "points.npy", "d.zarr", "-q")
     run("fit", "d.zarr", "m.zarr", "--max-epochs", 1, "-q")
-    assert "d.zarr already holds a finished store; give another path, or" in refused(
-        "distances", "points.npy", "d.zarr"
+    assert "d.zarr already holds a finished store of another source; give another path, or" in refused(
+        "distances", "points.npy", "d.zarr", "--metric", "cityblock"
     )
     assert "already holds a result" in refused("fit", "d.zarr", "m.zarr")
     assert "is not a result, so it stays" in refused("fit", "d.zarr", "d.zarr", "--overwrite")
@@ -477,3 +479,19 @@ def test_plan_without_data():
     assert "give MATRIX, or --points" in refused("plan")
     assert "--landmarks must be more than the 2 dimensions" in refused("plan", "-N", "100", "-S", 2)
     assert "--disk must be a positive number" in refused("plan", "-N", "100", "--disk", "fast")
+
+
+@pytest.mark.parametrize("command", [("fit",), ("landmarks", "fit")])
+def test_a_run_killed_before_its_checkpoint_was_removed_goes_on(place, monkeypatch, command):
+    run("distances", "points.npy", "d.zarr", "-q")
+    sizes = ("-S", 30) if "landmarks" in command else ("--max-epochs", 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "remove", lambda self: None)
+        patch.setattr(Strand, "due", True)
+        run(*command, "d.zarr", "m.zarr", *sizes, "-q")
+    assert "has not ended" in refused(*command, "d.zarr", "m.zarr", *sizes)
+    before = read_arrays("m.zarr")[0]
+    assert "going on from" in run(*command, "d.zarr", "m.zarr", *sizes, "--resume")
+    np.testing.assert_array_equal(read_arrays("m.zarr")[0]["embedding"], before["embedding"])
+    assert not Path("m.zarr.checkpoint").exists()
+    assert "already holds a result" in refused(*command, "d.zarr", "m.zarr", *sizes, "--resume")

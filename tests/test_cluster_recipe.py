@@ -139,3 +139,17 @@ def test_the_variables_are_those_of_our_own_clusters():
     start, *_ = blocks("bash")
     (line,) = [line for line in start.splitlines() if line.startswith("export MALLOC")]
     assert dict(pair.split("=") for pair in line.split()[1:]) == WORKER_ENVIRONMENT
+
+
+@pytest.mark.parametrize(("code", "again"), [(0, False), (1, False), (75, True), (130, True)])
+def test_the_job_asks_to_be_run_again_when_it_can_go_on(tmp_path, code, again):
+    """The script for Slurm as it stands, among stand-ins for the commands it calls."""
+    (script,) = blocks("sh")
+    stand_ins = {"srun": 'exec "$@"', "psmds": f'[ "$1" = distances ] || exit {code}', "scontrol": 'echo "$@"'}
+    for name, body in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "17"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ("requeue 17\n" if again else "")

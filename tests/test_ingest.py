@@ -350,8 +350,22 @@ def test_changed_source_does_not_continue_a_store(tmp_path):
     with pytest.raises(InputError, match="unfinished store of another source"):
         build(open_npy(path), tmp_path / "d.zarr", Serial())
     build(open_npy(path), tmp_path / "d.zarr", Serial(), overwrite=True)
-    with pytest.raises(InputError, match="already holds a finished store"):
-        build(open_npy(path), tmp_path / "d.zarr", Serial())
+    with pytest.raises(InputError, match="already holds a finished store of another source"):
+        build(open_npy(path), tmp_path / "d.zarr", Serial(), symmetrize=True)
+
+
+def test_a_finished_store_is_only_checked_again(tmp_path):
+    """A run that was killed when all was done, or that a batch system starts anew."""
+    path = saved(tmp_path / "d.npy", squareform(pdist(points())))
+    first = build(open_npy(path), tmp_path / "d.zarr", Serial())
+    chunks = {file: file.stat() for file in (tmp_path / "d.zarr").rglob("c.*")}
+    damaged = min(chunks)
+    damaged.write_bytes(bytes(len(damaged.read_bytes())))
+    assert build(open_npy(path), tmp_path / "d.zarr", Serial()) == first
+    written = {file for file, before in chunks.items() if file.stat().st_mtime_ns != before.st_mtime_ns}
+    assert written == {damaged}
+    np.testing.assert_array_equal(read_all(open_rows(tmp_path / "d.zarr")), np.load(path).astype("float32"))
+    assert load_check(open_rows(tmp_path / "d.zarr")) == first
 
 
 def test_build_that_fails_its_check_leaves_nothing_and_can_be_repaired(tmp_path):

@@ -490,8 +490,18 @@ def test_another_source_does_not_continue_a_panel(tmp_path):
         with pytest.raises(InputError, match="an unfinished panel of another source"):
             build_panel(other, tmp_path / "p.zarr", Serial())
     build_panel(points_panel(table, LANDMARKS), tmp_path / "p.zarr", Serial())
-    with pytest.raises(InputError, match="already holds a finished panel"):
-        build_panel(points_panel(table, LANDMARKS), tmp_path / "p.zarr", Serial())
+    with pytest.raises(InputError, match="already holds a finished panel of another source"):
+        build_panel(points_panel(table, LANDMARKS[::-1]), tmp_path / "p.zarr", Serial())
+
+
+def test_a_finished_panel_is_only_checked_again(tmp_path):
+    panel = points_panel(array_panel(points(), "float64"), LANDMARKS)
+    first = build_panel(panel, tmp_path / "p.zarr", Serial())
+    chunks = {file: file.stat().st_mtime_ns for file in (tmp_path / "p.zarr").rglob("c.*")}
+    assert chunks
+    again = build_panel(panel, tmp_path / "p.zarr", Serial())
+    assert again.as_dict() == first.as_dict()
+    assert all(file.stat().st_mtime_ns == before for file, before in chunks.items())
 
 
 # --- the check ---

@@ -299,7 +299,7 @@ def test_a_write_is_a_whole_block(tmp_path):
 
 
 def test_other_stores_are_refused_or_overwritten(tmp_path, store):
-    with pytest.raises(InputError, match="already holds a finished store; give another path, or overwrite=True"):
+    with pytest.raises(InputError, match="already holds a finished store of another source; give another path"):
         create(store.path, 10)
     assert create(store.path, 10, source_fingerprint="a", overwrite=True).n == 10
     with pytest.raises(InputError, match="an unfinished store of another source"):

@@ -85,8 +85,8 @@ def build(
 ) -> InputCheck:
     """Write a source into a store and check it, in one pass.
 
-    An interrupted build leaves an unfinished store, which the same call completes. A store that fails the
-    check is removed: everything in it is in the source still.
+    An interrupted build leaves an unfinished store, which the same call completes; a finished one is checked again.
+    A store that fails the check is removed: everything in it is in the source still.
 
     Parameters
     ----------

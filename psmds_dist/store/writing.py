@@ -1,4 +1,4 @@
-"""Beginning a store, or going on with an unfinished one."""
+"""Beginning a store, or going on with one that is there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(
     source_fingerprint: str = "",
     overwrite: bool = False,
 ) -> Target:
-    """Begin a store, or go on with one that an interrupted run has left.
+    """Begin a store, or go on with one of the same source, which an interrupted run has left or finished.
 
     Parameters
     ----------
@@ -48,10 +48,10 @@ def create(
     metric : str, optional
         Name of the metric the dissimilarities come from.
     source_fingerprint : str
-        Identity of what the store is built from: only the same source continues an unfinished store.
+        Identity of what the store is built from: only the same source goes on with a store.
     overwrite : bool
         Whether a store that is there already, finished or of another source, is removed first. Nothing but a
-        store or an unfinished store is ever removed.
+        store, finished or not, is ever removed.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def create_panel(
     source_fingerprint: str = "",
     overwrite: bool = False,
 ) -> PanelTarget:
-    """Begin a panel, or go on with one that an interrupted run has left.
+    """Begin a panel, or go on with one of the same source, which an interrupted run has left or finished.
 
     Parameters
     ----------
@@ -137,14 +137,15 @@ def _continues(place: Path, wanted: Mapping[str, Any], overwrite: bool) -> bool:
         noun = "dissimilarity store" if wanted["kind"] == ARRAY else wanted["kind"]
         raise InputError(f"{place} exists and is not a {noun}, so it stays; give another path or remove it.")
     status = header.get("status")
-    if status == "building" and all(header.get(key) == value for key, value in wanted.items()):
+    if all(header.get(key) == value for key, value in wanted.items()) and (status == "building" or not overwrite):
         return True
     if overwrite:
         return False
     noun = "store" if header["kind"] == ARRAY else header["kind"]
-    finished = status == "complete"
-    state = f"a finished {noun}" if finished else f"an unfinished {noun} of another source"
-    raise InputError(f"{place} already holds {state}; give another path, or overwrite=True (--overwrite).")
+    state = "a finished" if status == "complete" else "an unfinished"
+    raise InputError(
+        f"{place} already holds {state} {noun} of another source; give another path, or overwrite=True (--overwrite)."
+    )
 
 
 def _lay_out(

@@ -102,13 +102,14 @@ class Study:
         room = next((attempt.room for attempt in plan.attempts if attempt.scarcity == SMALL_DISK), None)
         folder = Folder(self._folder / f"run-{plan.number}", room)
         target = folder.path / "target.zarr"
-        code = None
+        ended = False
         for attempt in [*plan.attempts, *[plan.last] * MOST]:
             code = self._attempt(record, attempt, target, resume=record.attempts > 0)
-            if code == 0:
+            ended = code == 0 or "already holds a result" in self._said(record)  # killed when all was done
+            if ended:
                 break
             folder.enlarge()
-        if code == 0:
+        if ended:
             self._compare(record, target)
         else:
             record.faults.append(f"did not end well in {record.attempts} attempts")
@@ -123,7 +124,7 @@ class Study:
         had_states = any(kind.kept(target).glob("[!.]*[!n]"))
         record.attempts += 1
         mark = processes.new_mark()
-        log = self._folder / f"log-{record.plan.number}-{record.attempts}"
+        log = self._log(record)
         more = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
         if attempt.scarcity == SMALL_FILES:
             more[FILE_SIZE] = str(attempt.room)
@@ -146,8 +147,14 @@ class Study:
         record.resumed |= had_states and "beginning anew" not in log.with_suffix(".out").read_text(errors="replace")
         if attempt.scarcity and code:
             record.events.append(attempt.scarcity)
-        self._judge(record, attempt, code, log.with_suffix(".err").read_text(errors="replace"))
+        self._judge(record, attempt, code, self._said(record), kind.kept(target))
         return code
+
+    def _log(self, record: Record) -> Path:
+        return self._folder / f"log-{record.plan.number}-{record.attempts}"
+
+    def _said(self, record: Record) -> str:
+        return self._log(record).with_suffix(".err").read_text(errors="replace")
 
     def _where(self, place: str) -> list[str]:
         if place == "two workers":
@@ -157,7 +164,7 @@ class Study:
             return ["--scheduler-file", str(self._cluster.file), "--deadline", DEADLINE]
         return []
 
-    def _judge(self, record: Record, attempt: Attempt, code: int, said: str) -> None:
+    def _judge(self, record: Record, attempt: Attempt, code: int, said: str, kept: Path) -> None:
         """Note a way to end that nobody should meet."""
         names = attempt.names
         usual = {0}
@@ -169,6 +176,8 @@ class Study:
             usual.add(1)
         if "SIGKILL of the scheduler" in names:
             usual |= {RESUMABLE, 1}
+        if "already holds a result" in said and not kept.exists():
+            usual.add(1)
         if code not in usual:
             record.faults.append(f"exit code {code} after {names or 'nothing'}: {said[-600:]}")
         elif "Traceback" in said and "psmds_dist/cli.py" in said:
