@@ -77,6 +77,8 @@ def choose_start(
     ------
     InputError
         When nobody provides such a start.
+    BudgetError
+        When the start does not fit into memory: taking another one would make the map depend on memory.
     """
     offered = require_start(init)
     if init == "random":
@@ -85,7 +87,7 @@ def choose_start(
         return init, _provided(offered[init], source, config, executor, memory_limit)
     many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
     if many and "landmarks" in offered:
-        with suppress(InputError, BudgetError):  # landmarks that do not do, or do not fit: nobody asked for them
+        with suppress(InputError):  # landmarks do not do for these data, and nobody asked for them
             return "landmarks", _provided(offered["landmarks"], source, config, executor, memory_limit)
     return "random", None
 
@@ -94,4 +96,7 @@ def _provided(
     offer: EntryPoint, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
 ) -> Start:
     provider: Provider = offer.load()
-    return provider(source, config, executor, memory_limit)
+    try:
+        return provider(source, config, executor, memory_limit)
+    except BudgetError as error:
+        raise BudgetError(f"{str(error).rstrip('.')}, or begin at random by init='random' (--init random).") from None
