@@ -542,6 +542,7 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
     made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
     rates = Rates(
         roots=probe.roots(dims, min(threads, probe.available_threads())),
+        distances=probe.distances(16) if options["computed"] else 1.0,
         disk=_speed(speed or "1GB/s", "--disk"),
         network=_speed(options["network"], "--network"),
     )

@@ -35,8 +35,15 @@ MEASURED = 1.0
 CHECKED = 0.4
 """What the input check of a pair costs, in pairs of the move kernel at two dimensions."""
 
-ROUND_BASE, ROUND_WORKER = 0.03, 0.002
-"""Seconds of a round on a cluster, and of each of its workers in it (``--only scheduler``)."""
+ROUND_BASE, ROUND_WORKER = 0.03, 0.0106
+"""Seconds of a round on a cluster, and of each of its workers in it: processor time of scheduler and client together
+(``python -m tests.benchmarks --only overhead scheduler``)."""
+
+LOCAL_EPOCH = 5e-4
+"""Seconds of an epoch in this process beside its kernels."""
+
+CURVE = 4
+"""Solves for the curve of a landmark fit."""
 
 ANSWER = 18
 """Bytes of a point's answer in a round."""
@@ -239,7 +246,8 @@ def _solved(name: str, job: Job, rates: Rates, size: int, *, proof: bool) -> lis
     """Landmarks are embedded where the run was started, from several starts."""
     solves = STARTS + (PROOF if proof else 0)
     threads = min(job.threads, max(1, size**2 // (2 * PAIRS_A_THREAD)))
-    return [Stage(name, here=solves * LANDMARK_EPOCHS * size**2 / (rates.pairs(job.dims) * threads))]
+    kernel = solves * LANDMARK_EPOCHS * size**2 / (rates.pairs(job.dims) * threads)
+    return [Stage(name, here=kernel + (STARTS + CURVE * proof) * LANDMARK_EPOCHS * LOCAL_EPOCH)]
 
 
 PAIRS_A_THREAD = 250_000

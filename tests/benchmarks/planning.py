@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import multiprocessing
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,28 +32,37 @@ PROCESSES = 4
 
 
 def scheduler(settings: Settings) -> list[Record]:
-    """Time of a round beside the kernel with many stand-in workers, N = 200,000, and the line a + b W through it."""
+    """Time of a round beside the kernel with many stand-in workers, N = 200,000, and the line a + b W through it.
+
+    Stand-ins share the cores with scheduler and client. So the line is through the processor time of these two, which
+    are in one process here: with workers on other machines a round takes that long.
+    """
     counts = settings.pick((20,), (50, 100, 200), (50, 100, 200, 400))
-    found: list[Record] = [{"what": f"{count} workers", "round": _round_seconds(count)} for count in counts]
-    show(found, what="", round=".3f")
+    found: list[Record] = []
+    for count in counts:
+        wall, here = _round_seconds(count)
+        found.append({"what": f"{count} workers", "wall": wall, "of_which_here": here})
+    show(found, what="", wall=".3f", of_which_here=".3f")
     if len(counts) > 1:
-        slope, base = np.polyfit(counts, [record["round"] for record in found], 1)
-        print(f"a round takes {base:.3f} s + {1e3 * slope:.2f} ms x workers; scheduler, client and workers share cores")
+        slope, base = np.polyfit(counts, [record["of_which_here"] for record in found], 1)
+        print(f"a round takes {base:.3f} s + {1e3 * slope:.2f} ms x workers of scheduler and client")
         found.append({"what": "line through them", "base": float(base), "worker": float(slope)})
     return found
 
 
-def _round_seconds(count: int, epochs: int = 4) -> float:
+def _round_seconds(count: int, epochs: int = 3) -> tuple[float, float]:
+    """Wall time and processor time of this process, in a round (medians)."""
     layout = Layout(200_000)
     work = Nothing(layout, np.zeros((2, layout.n), np.float32))
     with _stand_ins(count) as client:
         executor, times = DaskExecutor(client), []
         for epoch in range(epochs):
             for blocks in halves(layout, 0, epoch):
-                began = time.perf_counter()
+                began = time.perf_counter(), time.process_time()
                 gather(executor, work, layout, blocks)
-                times.append(time.perf_counter() - began)
-    return float(np.median(times[2:]))
+                times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+    wall, busy = np.median(times[2:], axis=0).tolist()
+    return wall, busy
 
 
 @contextmanager
@@ -62,38 +70,18 @@ def _stand_ins(count: int) -> Iterator[Any]:
     """A scheduler with so many workers of one thread each, without nannies, in a few processes."""
     from distributed import Client, LocalCluster
 
-    spawn = multiprocessing.get_context("spawn")
+    shares = [count // PROCESSES + (k < count % PROCESSES) for k in range(PROCESSES)]
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
-        shares = [count // PROCESSES + (k < count % PROCESSES) for k in range(PROCESSES)]
-        names = [f"stand-in-{k}" for k in range(PROCESSES)]
-        address = cluster.scheduler_address
-        hosts = [
-            spawn.Process(target=_serve, args=(address, *which), daemon=True)
-            for which in zip(names, shares, strict=True)
-        ]
-        for host in hosts:
-            host.start()
+        command = [sys.executable, "-m", "tests.benchmarks.standins", cluster.scheduler_address]
+        hosts = [subprocess.Popen([*command, f"stand-in-{k}", str(share)]) for k, share in enumerate(shares)]
         try:
             with Client(cluster, set_as_default=False) as client:
                 client.wait_for_workers(count, timeout=240)
                 yield client
         finally:
             for host in hosts:
-                host.terminate()
-                host.join()
-
-
-def _serve(address: str, name: str, count: int) -> None:
-    from distributed import Worker
-
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-
-    async def serve() -> None:
-        workers = [Worker(address, nthreads=1, name=f"{name}-{k}", dashboard=False) for k in range(count)]
-        await asyncio.gather(*workers)
-        await asyncio.gather(*(worker.finished() for worker in workers))
-
-    asyncio.run(serve())
+                host.kill()
+                host.wait()
 
 
 def planning(settings: Settings) -> list[Record]:
