@@ -286,6 +286,7 @@ def landmark_points(choose: Chooser, folder: Path) -> str:
     """``LandmarkMDS(metric=...).fit`` on points, ``transform``, ``save`` and ``load``."""
     n = seldom(choose, 30, [60, 12, 5, 3, 2, 1, 0])
     x = matrices.points(choose, n) * 10.0 ** seldom(choose, 0, [6, -6, 30, -30, 150, -150, 300])
+    size = np.abs(x).max(initial=0)
     metric = choose.pick(
         [
             "euclidean",
@@ -328,7 +329,7 @@ def landmark_points(choose: Chooser, folder: Path) -> str:
     return judged(
         call,
         verdict,
-        f"points n={n}, {metric}, {spoil}, size {np.abs(x).max() if x.dtype.kind == 'f' and x.size else 0:.3g}",
+        f"points n={n}, {metric}, {spoil}, size {size:.3g}",
     )
 
 

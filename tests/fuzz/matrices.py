@@ -137,6 +137,7 @@ def matrix(choose: Chooser, folder: Path, containers: list[str] = CONTAINERS) ->
     return contained(laid_out(array, layout, folder), container, folder, story)
 
 
+@np.errstate(all="ignore")
 def cast(t: np.ndarray, dtype: str) -> np.ndarray:
     """The matrix in another type, as users have it."""
     if dtype == "record":
