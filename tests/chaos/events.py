@@ -13,8 +13,8 @@ import psutil
 from psmds_dist.partition import Layout
 from tests.chaos import processes
 from tests.chaos.cluster import Cluster
-from tests.chaos.kinds import LARGE, Kind
-from tests.chaos.plans import TO_SCHEDULER, Event, Moment
+from tests.chaos.kinds import LARGE, Kind, states
+from tests.chaos.plans import TO_SCHEDULER, TO_WORKERS, Event, Moment
 
 PAUSE = 1e-3
 """Seconds between two looks: writing a state takes longer."""
@@ -38,7 +38,7 @@ class Watch:
         if moment.what == "time":
             return time.monotonic() - self._began >= moment.size * self._usual
         if moment.what == "kept":
-            self._seen |= {name for name in _names(self._folder) if _is_state(name)} - self._before
+            self._seen |= {path.name for path in states(self._folder)} - self._before
             return len(self._seen) >= moment.size
         if moment.what == "keeping":
             return any(name.endswith(".partial") or ".new-" in name for name in _names(self._folder))
@@ -46,7 +46,7 @@ class Watch:
 
     def _ending(self) -> bool:
         if self._kind.is_store:
-            return sum(map(_is_state, _names(self._folder))) == Layout(LARGE).count
+            return len(states(self._folder)) == Layout(LARGE).count
         return any(name.startswith(f".{self._target.name}.new-") for name in _names(self._target.parent))
 
 
@@ -57,12 +57,12 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _is_state(name: str) -> bool:
-    return not name.startswith(".") and not name.endswith((".partial", ".json"))
-
-
-def unfold(command: subprocess.Popen[bytes], events: list[Event], watch: Watch, cluster: Cluster, end: float) -> int:
+def unfold(
+    command: subprocess.Popen[bytes], events: list[Event], watch: Watch, cluster: Cluster | None, end: float
+) -> int:
     """Let the events happen, each at its moment, until the command ends or the clock says ``end``.
+
+    Workers are those of the cluster, or else the command's own.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def unfold(command: subprocess.Popen[bytes], events: list[Event], watch: Watch, 
     """
     happened = 0
     for event in events:
-        while not watch.reached(event.moment):
+        while not (watch.reached(event.moment) and _has_victim(event, command, cluster)):
             if command.poll() is not None or time.monotonic() > end:
                 return happened
             time.sleep(PAUSE)
@@ -81,18 +81,25 @@ def unfold(command: subprocess.Popen[bytes], events: list[Event], watch: Watch, 
     return happened
 
 
-def _happen(event: Event, command: subprocess.Popen[bytes], cluster: Cluster) -> bool:
+def _happen(event: Event, command: subprocess.Popen[bytes], cluster: Cluster | None) -> bool:
     signals = {"SIGKILL of the command": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
     if event.what in signals:
         command.send_signal(signals[event.what])
         return True
-    if event.what == TO_SCHEDULER:
+    if event.what == TO_SCHEDULER and cluster is not None:
         cluster.kill_scheduler()
         return True
-    workers = processes.workers_of(command.pid) or cluster.workers()
-    if not workers:  # they are still starting
-        return False
-    return _to_worker(event.what, workers[event.victim % len(workers)])
+    workers = _workers(command, cluster)
+    return bool(workers) and _to_worker(event.what, workers[event.victim % len(workers)])
+
+
+def _has_victim(event: Event, command: subprocess.Popen[bytes], cluster: Cluster | None) -> bool:
+    """Whether the event has somebody to happen to: workers take a while to start."""
+    return event.what not in TO_WORKERS or bool(_workers(command, cluster))
+
+
+def _workers(command: subprocess.Popen[bytes], cluster: Cluster | None) -> list[psutil.Process]:
+    return processes.workers_of(command.pid) if cluster is None else cluster.workers()
 
 
 def _to_worker(what: str, worker: psutil.Process) -> bool:

@@ -44,6 +44,11 @@ class Kind:
         return _of_store(target) if self.is_store else _of_map(target)
 
 
+def states(folder: Path) -> list[Path]:
+    """States of an unfinished map, or chunks of a store, that are whole."""
+    return [path for path in folder.glob("[!.]*") if path.suffix not in (".json", ".partial")]
+
+
 MAP_ROOM = 48 << 10, 256 << 10
 STORE_ROOM = 1 << 20, 40 << 20
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.command import FILE_SIZE
 from tests.chaos.disk import Folder
 from tests.chaos.events import Watch, unfold
-from tests.chaos.kinds import Kind
+from tests.chaos.kinds import Kind, states
 from tests.chaos.plans import SMALL_DISK, SMALL_FILES, Attempt, Plan
 
 PATIENCE = 150.0
@@ -98,6 +99,8 @@ class Study:
 
     def _run(self, plan: Plan) -> Record:
         record = Record(plan)
+        for log in self._folder.glob(f"log-{plan.number}-*"):
+            log.unlink()
         began = time.monotonic()
         room = next((attempt.room for attempt in plan.attempts if attempt.scarcity == SMALL_DISK), None)
         folder = Folder(self._folder / f"run-{plan.number}", room)
@@ -118,43 +121,54 @@ class Study:
         return record
 
     def _attempt(self, record: Record, attempt: Attempt, target: Path, *, resume: bool) -> int:
-        kind = record.plan.kind
-        if attempt.damage and damaged(kind.kept(target), attempt.damage):
+        kept = record.plan.kind.kept(target)
+        if attempt.damage and damaged(kept, attempt.damage):
             record.events.append(f"newest state {attempt.damage}")
-        had_states = any(kind.kept(target).glob("[!.]*[!n]"))
+        had_states = bool(states(kept))
         record.attempts += 1
         mark = processes.new_mark()
-        log = self._log(record)
+        command = self._start(record, attempt, target, mark, resume=resume)
+        code = self._let_happen(record, attempt, target, command)
+        self._count_orphans(record, mark)
+        record.resumed |= had_states and "beginning anew" not in self._said(record, ".out")
+        if attempt.scarcity and code:
+            record.events.append(attempt.scarcity)
+        self._judge(record, attempt, code, kept)
+        return code
+
+    def _start(
+        self, record: Record, attempt: Attempt, target: Path, mark: str, *, resume: bool
+    ) -> subprocess.Popen[bytes]:
         more = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
         if attempt.scarcity == SMALL_FILES:
             more[FILE_SIZE] = str(attempt.room)
-        arguments = [*kind.arguments(self._data, target, resume), *self._where(attempt.place)]
-        command = processes.start("tests.chaos.command", arguments, mark, log, **more)
-        end = time.monotonic() + PATIENCE
+        arguments = record.plan.kind.arguments(self._data, target, resume) + self._where(attempt.place)
+        return processes.start("tests.chaos.command", arguments, mark, self._log(record), **more)
+
+    def _let_happen(self, record: Record, attempt: Attempt, target: Path, command: subprocess.Popen[bytes]) -> int:
+        kind, end = record.plan.kind, time.monotonic() + PATIENCE
         watch = Watch(kind, target, self._known[kind.name].seconds)
-        happened = unfold(command, list(attempt.events), watch, self._cluster, end)
+        cluster = self._cluster if attempt.place == "scheduler file" else None
+        happened = unfold(command, list(attempt.events), watch, cluster, end)
         record.events += [event.what for event in attempt.events[:happened]]
-        while command.poll() is None and time.monotonic() < end:
-            time.sleep(0.01)
-        if command.poll() is None:
+        try:
+            return command.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
             record.faults.append(f"hangs: {attempt.place}, {attempt.names}")
             command.kill()
-        code = command.wait()
+            return command.wait()
+
+    def _count_orphans(self, record: Record, mark: str) -> None:
         self._cluster.rouse()
         waited, left = processes.gone(mark, ORPHANS)
         record.orphans = max(record.orphans, waited)
         record.faults += [f"left behind: {name}" for name in left]
-        record.resumed |= had_states and "beginning anew" not in log.with_suffix(".out").read_text(errors="replace")
-        if attempt.scarcity and code:
-            record.events.append(attempt.scarcity)
-        self._judge(record, attempt, code, self._said(record), kind.kept(target))
-        return code
 
     def _log(self, record: Record) -> Path:
         return self._folder / f"log-{record.plan.number}-{record.attempts}"
 
-    def _said(self, record: Record) -> str:
-        return self._log(record).with_suffix(".err").read_text(errors="replace")
+    def _said(self, record: Record, stream: str = ".err") -> str:
+        return self._log(record).with_suffix(stream).read_text(errors="replace")
 
     def _where(self, place: str) -> list[str]:
         if place == "two workers":
@@ -164,9 +178,9 @@ class Study:
             return ["--scheduler-file", str(self._cluster.file), "--deadline", DEADLINE]
         return []
 
-    def _judge(self, record: Record, attempt: Attempt, code: int, said: str, kept: Path) -> None:
+    def _judge(self, record: Record, attempt: Attempt, code: int, kept: Path) -> None:
         """Note a way to end that nobody should meet."""
-        names = attempt.names
+        names, said = attempt.names, self._said(record)
         usual = {0}
         if "SIGKILL of the command" in names:
             usual.add(-9)
@@ -197,10 +211,10 @@ class Study:
 
 def damaged(folder: Path, how: str) -> bool:
     """Damage the newest state of a run, if there is one."""
-    states = [path for path in folder.glob("*") if path.name[0] != "." and path.suffix not in (".json", ".partial")]
-    if not states:
+    kept = states(folder)
+    if not kept:
         return False
-    newest = max(states, key=lambda path: path.stat().st_mtime_ns)
+    newest = max(kept, key=lambda path: path.stat().st_mtime_ns)
     whole = newest.read_bytes()
     middle = len(whole) // 2
     newest.write_bytes(
