@@ -21,7 +21,7 @@ from psmds_dist.executor import local_client, tls_security, write_certificates
 from psmds_dist.ingest import read_ids
 from psmds_dist.ingest.sources import load_npy
 from psmds_dist.store import open_panel
-from psmds_dist.store.reading import KEY
+from psmds_dist.store.nodes import KEY
 from psmds_dist.types import InputError
 
 SOURCES = [path for name in ("psmds_dist", "landmarks") for path in (Path(__file__).parent.parent / name).rglob("*.py")]
