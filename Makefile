@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint bench chaos clean
+.PHONY: demo test lint bench bench-quick fuzz chaos audit clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
@@ -20,8 +20,19 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	-$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python -m tests.benchmarks
+
+# times do not matter to it, so threads that wait may sleep: the machine may be a shared one
+bench-quick: $(READY)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m tests.benchmarks --quick
+
+audit: $(READY)
+	-@$(BIN)/python -m pip install --quiet --retries 0 'pip-audit>=2.7'
+	@$(BIN)/python .ci/audit.py
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --cases 10000 --seed 0
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --runs 100 --seed 0

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from landmarks.panelcheck import PanelBlock, PanelCheck, PanelScanner, conclude, landmarks_digest
 from landmarks.tables import Panel
-from psmds_dist.check import SYMMETRY_TOL, Progress, testing_checksums
+from psmds_dist.check import SYMMETRY_TOL, Progress
 from psmds_dist.ingest import check_ids
 from psmds_dist.ingest.building import BuildBlocks
 from psmds_dist.plan import PANEL_BYTES, panel_pass
-from psmds_dist.rows import layout_of, stored
+from psmds_dist.rows import layout_of, stored, testing_checksums
 from psmds_dist.scan import ScanBlocks, panel_blocks
 from psmds_dist.types import Executor, InputError
 
@@ -177,6 +177,7 @@ def build_panel(
     from psmds_dist.store import create_panel
 
     names = None if ids is None else check_ids(ids, source.n)
+    height = _strip(source, executor, memory_limit)
     target = create_panel(
         path,
         source.n,
@@ -188,7 +189,6 @@ def build_panel(
         source_fingerprint=source.token,
         overwrite=overwrite,
     )
-    height = _strip(source, executor, memory_limit)
     work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
     found = _pass(source, work, height, executor, on_progress)
     return _finish(target, found, names, symmetry_tol)

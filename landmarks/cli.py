@@ -57,7 +57,7 @@ def _choosing(function: Any) -> Any:
     "--refine", type=click.Choice(["none", "panel", "full"]), default="none", show_default=True,
     help="Let landmarks move too, or polish against the whole matrix.",
 )  # fmt: skip
-@click.option("--starts", "n_init", default=3, show_default=True, help="Starts of the landmarks; the best is kept.")
+@click.option("--starts", "n_init", default=2, show_default=True, help="Starts of the landmarks; the best is kept.")
 @click.option("--no-evidence", is_flag=True, help="Do not measure stress on held-out pairs.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @_choosing
@@ -87,7 +87,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     with running(**where_to_run_of(options)) as executor:
         mds = LandmarkMDS(
             landmarks=_own(options["landmarks"]),
-            metric=options["metric"] or "precomputed",
+            metric="precomputed" if options["metric"] is None else options["metric"],
             evidence=not options["no_evidence"],
             random_state=options["seed"],
             on_stage=say,
@@ -201,7 +201,7 @@ def panel(source: str, target: str, **options: Any) -> None:
 
     if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(target)):
         raise InputError(f"{target} is where INPUT is read from: give another path for the panel.")
-    metric = options["metric"] or "precomputed"
+    metric = "precomputed" if options["metric"] is None else options["metric"]
     config = LandmarkConfig(
         n_landmarks=options["n_landmarks"], landmarks=_own(options["landmarks"]), selection=options["selection"],
         seed=options["seed"],

@@ -17,14 +17,13 @@ from landmarks.evidence import HeldOut
 from landmarks.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel import PointsPanel, StorePanel, points_panel, store_panel
 from landmarks.tables import Panel, Table, picked
-from psmds_dist.check import testing_checksums
+from psmds_dist.arrays import as_array
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.ingest import open_npy
 from psmds_dist.ingest.sources import load_npy
 from psmds_dist.inputs import row_source, row_type
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PIECE_BYTES, Needs, Stored, panel_pass
-from psmds_dist.rows import stored
+from psmds_dist.rows import stored, testing_checksums
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
 
 USUAL = 1000
@@ -80,7 +79,7 @@ class MatrixData:
 
     def columns_of(self, landmarks: Ints) -> StorePanel:
         """The panel as a source, which goes through the rows of the landmarks at each read."""
-        return store_panel(self.matrix, landmarks)
+        return store_panel(testing_checksums(self.matrix), landmarks)
 
     def stored(self, landmarks: Ints) -> Stored:
         """How the panel will lie: in chunks of its own."""
@@ -93,32 +92,23 @@ class MatrixData:
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
         """Rows of the landmarks, turned into columns, once."""
-        source = store_panel(_trusted(self.matrix), landmarks)
+        source = self.columns_of(landmarks)
         with matrix_panel(source, executor, memory_limit=limit, keep=keep, scratch=self.scratch) as panel:
             check_panel(panel, executor, ids=self.ids)
             yield panel
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points."""
+        matrix = testing_checksums(self.matrix)
         found = np.empty((rows.size, columns.size))
         step = max(1, PIECE_BYTES // (self.n * self.dtype.itemsize))
         for k in range(0, rows.size, step):
-            found[k : k + step] = picked(self.matrix, rows[k : k + step])[:, columns]
+            found[k : k + step] = picked(matrix, rows[k : k + step])[:, columns]
         return found
 
     def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut:
         """Read the rows."""
         return HeldOut(rows, columns, self.between(rows, columns))
-
-
-def _trusted(matrix: RowSource) -> RowSource:
-    """A matrix as it is where its check still holds; otherwise one that tests checksums as it is read."""
-    if not hasattr(matrix, "fingerprint"):
-        return testing_checksums(matrix)
-    from psmds_dist.store import ZarrRows, load_check  # late: needs Zarr
-
-    checked = isinstance(matrix, ZarrRows) and load_check(matrix) is not None
-    return matrix if checked else testing_checksums(matrix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +215,7 @@ class PanelData:
                 "landmarks, landmarks must list the row of each column's landmark, in order."
             )
         check_panel(panel, executor, ids=getattr(panel, "ids", None), memory_limit=memory_limit)
-        return cls(panel)
+        return cls(testing_checksums(panel))
 
     @property
     def n(self) -> int:
@@ -396,6 +386,8 @@ def open_data(
         When it is none of these.
     """
     dtype = row_type(dtype)
+    if metric_params is not None and not isinstance(metric_params, Mapping):
+        raise InputError(f"metric_params must be a dictionary of parameters of the metric, not {metric_params!r}.")
     if metric != "precomputed":
         with points_input(X, executor, scratch=scratch) as points:
             yield PointsData.of(points, metric, dict(metric_params or {}), dtype)
@@ -404,9 +396,6 @@ def open_data(
     elif is_panel(X):
         with panel_input(X, executor, landmarks=landmarks, dtype=dtype, scratch=scratch) as panel:
             yield PanelData.of(panel, executor, memory_limit)
-    elif isinstance(X, str | os.PathLike) and Path(X).suffix.lower() == ".npy":
-        executor.require(os.path.abspath(X))
-        yield MatrixData(open_npy(X, dtype), scratch)
     else:
         with row_source(X, executor, dtype=dtype, scratch=scratch) as source:
             yield MatrixData(source, scratch)
@@ -414,8 +403,12 @@ def open_data(
 
 def is_panel(X: Any) -> bool:
     """Whether dissimilarities are those to landmarks only: a table that is not square."""
-    shape = _shape_of(X) if isinstance(X, str | os.PathLike) else np.shape(X)
+    shape = _shape_of(X) if isinstance(X, str | os.PathLike) else _shape_in_memory(X)
     return shape is not None and len(shape) == 2 and shape[0] != shape[1]
+
+
+def _shape_in_memory(X: Any) -> tuple[int, ...]:
+    return tuple(X.shape) if hasattr(X, "shape") else as_array(X, "X").shape
 
 
 def _shape_of(path: str | os.PathLike[str]) -> tuple[int, ...] | None:

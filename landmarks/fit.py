@@ -32,12 +32,12 @@ from landmarks.place import (
 )
 from landmarks.plan import FitPlan, plan_fit
 from landmarks.refine import polish_config, refine_panel
-from landmarks.selection import choose
+from landmarks.selection import choose, require_method
 from landmarks.tables import Panel, picked
 from landmarks.warm import warm_up_landmarks
 from psmds_dist.block import Held
 from psmds_dist.checkpoint import NOWHERE, Identity, Keeper
-from psmds_dist.config import SolverConfig
+from psmds_dist.config import SolverConfig, whole
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
 from psmds_dist.kernels.jit import parallel_region
@@ -128,7 +128,7 @@ class LandmarkConfig:
     n_landmarks: int | None = None
     landmarks: Sequence[int] | None = None
     selection: str = "random"
-    n_init: int = 3
+    n_init: int = 2
     closed_form: str = "least_squares"
     refine: str = "none"
     evidence: bool = True
@@ -143,10 +143,10 @@ class LandmarkConfig:
             raise InputError(f"refine must be one of {', '.join(map(repr, REFINEMENTS))}, not {self.refine!r}.")
         if self.closed_form not in ("least_squares", "classical"):
             raise InputError(f"closed_form must be 'least_squares' or 'classical', not {self.closed_form!r}.")
-        for name in ("n_init", "n_landmarks"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1):
-                raise InputError(f"{name} must be a whole number of at least 1, not {value!r}.")
+        require_method(self.selection)
+        whole("n_init", self.n_init, 1)
+        if self.n_landmarks is not None:
+            whole("n_landmarks", self.n_landmarks, 1)
 
     @property
     def share(self) -> float:
@@ -453,8 +453,8 @@ def _polish(
     assert plan.polish is not None
     held = stored(panel).nbytes if stored(panel).resident else 0
     check = checked(matrix, executor, None if ids is None else list(ids), plan.limit - held)
-    warm_up(matrix, config.n_components, executor)
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
+    warm_up(matrix, settings, executor)
     kept = checkpoint.strand(f"polish-{check.digest}")
     budget = plan.polish.budget - held
     return solve(matrix, settings, executor, scale=check.rms, budget=budget, start=found[0], kept=kept)

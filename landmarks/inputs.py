@@ -16,7 +16,7 @@ from landmarks.panel import StorePanel
 from landmarks.tables import ArrayPanel, NpyPanel, Panel, Table, array_panel, npy_panel
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import scratch_store
-from psmds_dist.rows import stored
+from psmds_dist.rows import stored, testing_checksums
 from psmds_dist.types import Ints, Rows
 
 Scratch = str | os.PathLike[str] | None
@@ -65,7 +65,7 @@ def points_input(points: Any, executor: AnyExecutor, *, scratch: Scratch = None)
 
         rows = open_table(points)
         executor.require(rows.path)
-        yield rows
+        yield testing_checksums(rows)
     else:
         with _plain(points, executor, "float64", None, scratch) as table:
             yield table

@@ -13,6 +13,7 @@ from landmarks.evidence import agreement
 from landmarks.place import EXACT, FLOOR, ROUGH, Frame, mutual_errors, place
 from landmarks.refine import START, polish_config
 from landmarks.tables import Panel, picked
+from psmds_dist.check import refuse_tiny
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
@@ -24,8 +25,8 @@ from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource, StopReas
 COARSE = 19
 """Stream of random numbers that draws the part of the landmarks which the starts are made for."""
 
-CHEAP = 1e-3
-"""The radius of a start halves when an epoch lowers the error by at most this share."""
+CHEAP = 1e-2
+"""The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance."""
 
 LEAST = 300
 """Landmarks that starts are made for; half of them where there are more than twice as many."""
@@ -93,7 +94,9 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
         )
     if not values.any():
         raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
-    return Among(np.ascontiguousarray(values))
+    among = Among(np.ascontiguousarray(values))
+    refuse_tiny(among.values.dtype, among.scale, float(among.values.max()))
+    return among
 
 
 def map_landmarks(among: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor) -> Mapped:
@@ -120,12 +123,11 @@ def _coarse(among: Among, seed: int) -> Ints:
 
 def _starts(part: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor) -> list[Solution]:
     """Maps from several starts, the best first: one from classical scaling, the others from random coordinates."""
-    run = partial(_run, part, executor)
-    plain = [SolverConfig(n_components, eps=CHEAP, seed=seed + k) for k in range(n_init)]
     x = classical(part.values, n_components)
     residual = math.sqrt(float(mutual_errors(part.values, x).sum())) / len(x)
-    first = max(START * residual, FLOOR * part.scale)
-    found = [run(replace(plain[0], radius=first), start=x), *map(run, plain[1:])]
+    near = SolverConfig(n_components, radius=max(START * residual, FLOOR * part.scale), seed=seed)
+    random = [SolverConfig(n_components, eps=CHEAP, seed=seed + k) for k in range(1, n_init)]
+    found = [_run(part, executor, near, start=x), *(_run(part, executor, settings) for settings in random)]
     return sorted(found, key=lambda start: start.stress.mse)
 
 
@@ -146,10 +148,12 @@ def classical(values: Rows, n_components: int) -> Floats:
 def _extended(among: Among, which: Ints, found: Solution, executor: InProcessExecutor) -> Solution:
     """Place the other landmarks against those that are mapped, and settle all."""
     frame = Frame.of(found.embedding, among.scale)
-    with parallel_region():
-        panel = np.ascontiguousarray(among.values[:, which])
-        x, errors, _, known = place(panel, np.arange(len(panel)), frame, share=ROUGH)
+    others = np.setdiff1d(np.arange(len(among.values)), which)
+    panel = np.ascontiguousarray(among.values[np.ix_(others, which)])
+    x = np.empty((len(among.values), frame.y.shape[0]))
     x[which] = frame.y.T
+    with parallel_region():
+        x[others], errors, _, known = place(panel, np.arange(others.size), frame, share=ROUGH)
     residual = math.sqrt(float(errors.sum()) / int(known.sum()))
     settings = polish_config(x.shape[1], found.seed, residual, among.scale)
     return _run(among, executor, settings, start=x)

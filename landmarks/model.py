@@ -15,6 +15,7 @@ from landmarks.fit import Data, LandmarkFit
 from landmarks.panel import points_panel
 from landmarks.place import Frame, place
 from landmarks.tables import array_panel, without_mask
+from psmds_dist.arrays import as_array, fill
 from psmds_dist.ingest import Metric
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.types import Floats, InputError, Ints, Rows
@@ -92,7 +93,7 @@ class Model:
         return x
 
     def _rows(self, X: Any) -> Rows:
-        given = np.asarray(without_mask(X))
+        given = as_array(without_mask(X), "X")
         if given.dtype.kind not in ("fiu" if self.features is None else "fiub") or given.ndim != 2:
             raise InputError(f"X must be a two-dimensional array of numbers, not {given.dtype} of shape {given.shape}.")
         if self.features is not None:
@@ -103,7 +104,8 @@ class Model:
                 f"X must have a column for each of the {size} landmarks, in the order of landmarks_, not "
                 f"{given.shape[1]} columns."
             )
-        rows = np.ascontiguousarray(given, dtype=self.dtype)
+        rows: Rows = np.empty(given.shape, self.dtype)
+        fill(rows, given)
         wrong = np.argwhere(np.isinf(rows) | (rows < 0))
         if wrong.size:
             i, s = wrong[0]
@@ -198,6 +200,7 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         "refine": result.config.refine,
         "selection": result.config.selection,
         "seed": result.config.seed,
+        "peak_memory": result.peak_memory,
         "landmark_stress": result.landmark_stress,
         "agreement": result.agreement.tolist(),
         "stress_is_exact": result.exact is not None,

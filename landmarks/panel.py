@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from landmarks.tables import Table, array_panel, pick, picked
+from psmds_dist.arrays import as_array
 from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest import Metric
-from psmds_dist.ingest.points import SCRATCH_BYTES
+from psmds_dist.ingest.points import SCRATCH_BYTES, trying
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PIECE_BYTES
 from psmds_dist.rows import stored
@@ -137,24 +138,17 @@ def points_panel(
         raise InputError(f"points must be opened as float64, not {points.dtype}: distances are computed so.")
     sites, rows = _sites(points, landmarks)
     chosen = metric if isinstance(metric, Metric) else Metric(metric, dict(options or {}))
-    try:
+    with trying(chosen.name, "these points"):
         if chosen.wants:
             chosen = chosen.fitted(_spread(points, whole=chosen.wants == "VI"))
         panel = PointsPanel(points, sites, chosen, np.dtype(dtype), rows)
         panel.read(0, 1, np.empty((1, panel.width), panel.dtype))
-    except InputError:
-        raise
-    except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise InputError(
-            f"metric {chosen.name!r} cannot be used on these points ({error}); give a metric of "
-            "scipy.spatial.distance.cdist, and parameters it takes."
-        ) from None
     return panel
 
 
 def _sites(points: Table, landmarks: Sequence[int] | Ints | Floats) -> tuple[Floats, Ints | None]:
     """Coordinates of landmarks, and their rows when they were given as such."""
-    given, rows = np.asarray(landmarks), None
+    given, rows = as_array(landmarks, "landmarks"), None
     if given.ndim != 2:
         rows = check_landmarks(given, points.n)
         given = picked(points, rows)

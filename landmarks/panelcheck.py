@@ -18,6 +18,9 @@ from psmds_dist.types import Floats, InputError, Ints, Rows
 
 Ids = Sequence[str] | None
 
+LARGEST = 1e150
+"""Largest dissimilarity: sums of squares of larger ones overflow."""
+
 
 @dataclass(frozen=True)
 class PanelCheck:
@@ -176,6 +179,12 @@ def refuse_faults(blocks: Sequence[PanelBlock], ids: Ids) -> None:
         raise InputError(
             f"the panel has {entries(negative.count, 'negative')}, {_where(negative, ids)} "
             f"({negative.value:g}), but dissimilarities are zero or more; write NaN for one that is missing."
+        )
+    highest = max(scan.highest for scan in blocks)
+    if highest > LARGEST:
+        raise InputError(
+            f"the panel's largest dissimilarity is {highest:g}, and its square overflows; divide the panel by a "
+            "constant first."
         )
 
 

@@ -26,7 +26,7 @@ SHARE = 5e-3
 FLOOR = 1e-9
 """Or this share of the scale of the data, whichever is more."""
 
-ROUGH = 0.05
+ROUGH = 1 / 8
 """The same for points that all move again on the whole matrix afterwards."""
 
 EXACT = 1e-3

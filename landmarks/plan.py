@@ -7,7 +7,7 @@ from typing import Protocol
 
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.partition import format_bytes
-from psmds_dist.plan import REAL, Needs, Plan, RowMemory, Stored, checking, exact, landmarks, placed, require
+from psmds_dist.plan import REAL, Needs, Plan, Stored, checking, exact, landmarks, placed, require
 from psmds_dist.rows import stored
 from psmds_dist.types import Ints, RowSource
 
@@ -104,8 +104,7 @@ def plan_fit(data: Planned, sites: Ints, dims: int, refine: str, executor: AnyEx
     making = data.making(sites)
     require(limit, needs, *polishing, *([] if making is None else [making]))
     again = refine == "panel"
-    budget = needs.budget(limit) if again else min(needs.budget(limit), needs.rows.once)
-    panel = Plan(limit, needs, budget, RowMemory.plan(needs.rows, budget), workers)
+    panel = Plan.of(limit, needs, workers, again=again)
     keep, polish = min(needs.budget(limit), limit - needs.apart), None
     if polishing:
         polish = Plan.of(limit, polishing[0], workers, float(getattr(matrix, "read_cost", 1.0)))

@@ -24,8 +24,8 @@ from psmds_dist.types import Executor, Floats, Ints, Rows
 START = 0.25
 """First radius of a refinement, as a share of the root mean square residual."""
 
-SETTLED = 1 / 40
-"""Radius at which a polish ends, as a share of the same: moves that short change the error by one in 10,000."""
+SETTLED = 1 / 30
+"""Radius at which a polish ends, as a share of the same: moves of that length hardly change the error."""
 
 END = 1 / 16
 """Radius at which a refinement through the panel ends, as a share of the first."""

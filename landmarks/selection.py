@@ -22,6 +22,12 @@ Distances = Callable[[int, Ints], Floats]
 """Dissimilarities of one point to some others."""
 
 
+def require_method(method: object) -> None:
+    """Refuse a way to choose that there is not."""
+    if method not in tuple(_METHODS):  # by equality: not all that users pass can be hashed
+        raise InputError(f"selection must be one of {', '.join(map(repr, _METHODS))}, not {method!r}.")
+
+
 def choose(n: int, count: int, method: str, seed: int, distances: Distances, pool: Ints | None = None) -> Ints:
     """Choose landmarks.
 
@@ -51,8 +57,7 @@ def choose(n: int, count: int, method: str, seed: int, distances: Distances, poo
     InputError
         When there are too few distinct points.
     """
-    if method not in _METHODS:
-        raise InputError(f"selection must be one of {', '.join(map(repr, _METHODS))}, not {method!r}.")
+    require_method(method)
     random = generator(seed, CHOOSE)
     everyone = np.arange(n) if pool is None else np.asarray(pool, dtype=np.int64)
     if count > everyone.size:

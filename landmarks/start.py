@@ -11,8 +11,8 @@ from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.starts import Start
 from psmds_dist.types import RowSource
 
-STARTS = 2
-"""Maps of the landmarks to choose from: classical scaling nearly always wins, a random start insures against it."""
+SHARE = 8
+"""One point in so many is a landmark, from 300 landmarks up to the usual number."""
 
 
 def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
@@ -24,8 +24,7 @@ def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory
     near = executor if executor.in_process else InProcessExecutor()
     settings = LandmarkConfig(
         n_components=config.n_components,
-        n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // 4)),
-        n_init=STARTS,
+        n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // SHARE)),
         seed=config.seed,
         evidence=False,
         rough=True,

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.arrays import as_array, fill
 from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest.sources import file_identity, load_npy, require_numeric
 from psmds_dist.rows import layout_of
@@ -75,11 +76,11 @@ class ArrayPanel:
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        out[: hi - lo] = self.values[lo:hi]
+        fill(out[: hi - lo], self.values[lo:hi])
 
     def read_picked(self, rows: Ints, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: rows.size]``, of width ``hi - lo``, with entries ``lo`` to ``hi`` of some rows."""
-        out[: rows.size] = self.values[rows, lo:hi]
+        fill(out[: rows.size], self.values[rows, lo:hi])
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +106,11 @@ class NpyPanel:
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        out[: hi - lo] = load_npy(self.path)[lo:hi]
+        fill(out[: hi - lo], load_npy(self.path)[lo:hi])
 
     def read_picked(self, rows: Ints, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: rows.size]``, of width ``hi - lo``, with entries ``lo`` to ``hi`` of some rows."""
-        out[: rows.size] = load_npy(self.path)[rows, lo:hi]
+        fill(out[: rows.size], load_npy(self.path)[rows, lo:hi])
 
 
 def array_panel(values: Any, dtype: str = "float32", landmarks: Sequence[int] | Ints | None = None) -> ArrayPanel:
@@ -124,7 +125,7 @@ def array_panel(values: Any, dtype: str = "float32", landmarks: Sequence[int] | 
     landmarks : sequence of int, optional
         Row of each column's landmark.
     """
-    array = _require_table(np.asarray(without_mask(values)), "the array")
+    array = _require_table(as_array(without_mask(values), "the array"), "the array")
     return ArrayPanel(array, np.dtype(dtype), _checked(landmarks, array))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from landmarks.place import Frame, place
+from psmds_dist.config import SolverConfig
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.warm import warm_up_solver
 
 
 def warm_up_landmarks(n_components: int, dtype: str) -> None:
     """Compile what a landmark fit will call, on a simplex."""
-    warm_up_solver(n_components, dtype, n_components)
+    warm_up_solver(n_components, dtype, n_components, SolverConfig(n_components=n_components).guided)
     size = n_components + 2
     frame = Frame.of(np.eye(size, n_components), 1.0)
     rows = np.ones((2, size), dtype)

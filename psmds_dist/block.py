@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.kernels import moves
+from psmds_dist.kernels import guided, moves
 from psmds_dist.partition import Layout
 from psmds_dist.rows import Batch, hold, layout_of
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
@@ -56,13 +56,16 @@ def filled(whole: A | None, points: Ints, some: Ints, part: A) -> A:
     return whole  # type: ignore[return-value]
 
 
-Proposal = tuple[NDArray[np.int16], Floats, Floats]
-"""For each point of some blocks, ascending: its best move, that move's gain, and its error before the move."""
+Proposal = tuple[NDArray[Any], Floats, Floats]
+"""For each point of some blocks, ascending: its best move, that move's gain, and its error before the move.
+
+A move is the number of a direction (int16) or, guided, a step of its own (one float for each axis tried).
+"""
 
 
 @dataclass(frozen=True)
 class Propose:
-    """Find the best move of every point of some blocks against one snapshot of the coordinates."""
+    """Find the best move along an axis of every point of some blocks against one snapshot of the coordinates."""
 
     held: Held
     x: Rows
@@ -78,6 +81,24 @@ class Propose:
         errors, gains = moves.propose(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
         best = gains.argmin(axis=1)
         return best.astype(np.int16), gains[np.arange(best.size), best], errors
+
+
+@dataclass(frozen=True)
+class Guide:
+    """Find a good step against its own gradient for every point of some blocks; fields as in `Propose`."""
+
+    held: Held
+    x: Rows
+    radius: float
+    axes: tuple[int, ...]
+
+    def __call__(self, blocks: Sequence[int]) -> Proposal:
+        """Return the proposals for ``blocks``."""
+        return self.held.collect(blocks, self._guide)
+
+    def _guide(self, batch: Batch) -> Proposal:
+        axes = np.asarray(self.axes, dtype=np.int64)
+        return guided.guide(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any
 
 import numpy as np
 
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PANEL_BYTES, Needs, checking
-from psmds_dist.rows import stored
+from psmds_dist.rows import stored, testing_checksums
 from psmds_dist.scan import (
     Fault,
     GatherColumns,
@@ -109,12 +109,6 @@ def room_for(kind: Callable[..., Needs], source: RowSource, executor: Executor, 
     return kind(stored(source), executor.n_workers, here=executor.in_process).room(memory_limit)
 
 
-def testing_checksums(source: RowSource) -> RowSource:
-    """Return the source in the form that tests checksums, where it has any; other passes go without."""
-    change = getattr(source, "with_checksums", None)
-    return source if change is None else cast("RowSource", change())
-
-
 def require_size(n: int) -> None:
     """Refuse matrices that are too small to be mapped."""
     if n < 3:
@@ -137,7 +131,7 @@ def conclude(
     _refuse_negative(scan, ids)
     _refuse_diagonal(scan.diagonal, ids)
     highest = max(block.highest for block in scan.blocks)
-    _refuse_tiny(scan, rms, highest)
+    refuse_tiny(scan.dtype, rms, highest)
     pair = _doubtful_pair(scan, source, executor, symmetry_tol * rms, room)
     if pair is not None and pair.difference > symmetry_tol * rms:
         raise InputError(_asymmetric(pair, rms, symmetry_tol, ids))
@@ -185,8 +179,8 @@ def _refuse_faults(scan: Scan, ids: Ids) -> None:
     infinite = total_fault([block.infinite for block in scan.blocks])
     if infinite is not None:
         raise InputError(
-            f"the matrix has {entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; replace them "
-            "by finite dissimilarities or leave out their points."
+            f"the matrix has {entries(infinite.count, 'infinite')} as {scan.dtype.name}, {_where(infinite, ids)}; "
+            "replace them by finite dissimilarities or leave out their points."
         )
     if not math.isfinite(scan.rms):
         raise InputError("the squares of the dissimilarities overflow; divide the matrix by a constant first.")
@@ -222,13 +216,12 @@ def _refuse_diagonal(diagonal: Floats, ids: Ids) -> None:
         )
 
 
-def _refuse_tiny(scan: Scan, rms: float, highest: float) -> None:
+def refuse_tiny(dtype: np.dtype[Any], rms: float, highest: float) -> None:
     """Refuse what has lost its digits, or would in float64 squares of differences, and so seem to be fitted."""
-    name, limits = scan.dtype.name, np.finfo(scan.dtype)
+    name, limits = dtype.name, np.finfo(dtype)
     if highest == 0:
         raise InputError(
-            f"all {scan.n} x {scan.n} dissimilarities are zero as {name}, so there is nothing to map; check how "
-            "they were computed."
+            f"all dissimilarities are zero as {name}, so there is nothing to map; check how they were computed."
         )
     least = float(limits.tiny / limits.eps)
     if rms < (math.sqrt(least) if name == "float64" else least):

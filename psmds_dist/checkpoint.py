@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from psmds_dist.files import replaced_file
+from psmds_dist.files import file_beside
 from psmds_dist.types import InputError
 
 Arrays = Mapping[str, Any]
@@ -73,7 +73,7 @@ class Strand:
             self._checkpoint.write(f"{self._name}.{number:09d}.npz", arrays)
             kept = True
         except OSError as error:
-            self._checkpoint.say(f"the checkpoint {self._checkpoint.folder} cannot be written ({error.strerror}).")
+            self._checkpoint.say(f"the run goes on, but its checkpoint is not kept: {error}")
             kept = False
         self._saved = time.monotonic()
         self._pause = self.every and max(self.every, (self._saved - began) / SHARE)
@@ -133,7 +133,7 @@ class Checkpoint:
     @property
     def found(self) -> bool:
         """Whether there is something to go on from."""
-        return any(self.folder.glob("*.npz"))
+        return any(self.folder.glob("[!.]*.npz"))
 
     def bind(self, identity: Identity) -> None:
         """Take up the run that ``identity`` describes.
@@ -144,7 +144,7 @@ class Checkpoint:
             When the states in the directory belong to another run; it names the differences.
         """
         self._identity = identity = json.loads(json.dumps(identity, default=int))  # NumPy's integers
-        for path in sorted(self.folder.glob("*.npz")):
+        for path in sorted(self.folder.glob("[!.]*.npz")):
             try:
                 before = json.loads(str(_read(path)[IDENTITY]))
             except (OSError, ValueError):
@@ -163,7 +163,7 @@ class Checkpoint:
         """Write a file that is found whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
         contents: dict[str, Any] = {IDENTITY: np.array(json.dumps(self._identity)), **arrays}
-        with replaced_file(self.folder / name) as file:
+        with file_beside(self.folder / name) as fresh, fresh.open("w+b") as file:
             file.write(bytes(DIGEST_BYTES))
             np.savez(file, **contents)
             digest = _digest(file)

@@ -173,7 +173,7 @@ def running(
     quiet: bool,
 ) -> Iterator[AnyExecutor]:
     """Yield the executor that the options ask for; a cluster started for it ends with the block."""
-    from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
+    from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, dask_silenced, local_client
     from psmds_dist.kernels.jit import available_threads
 
     if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
@@ -185,6 +185,7 @@ def running(
             threads = threads or max(1, available_threads() // workers)
             yield DaskExecutor(stack.enter_context(local_client(workers, threads, tls)), deadline)
         elif scheduler is not None or scheduler_file is not None:
+            stack.enter_context(dask_silenced())
             yield DaskExecutor(stack.enter_context(connect(scheduler, scheduler_file, tls)), deadline)
         elif tls is not None:
             raise click.UsageError("--tls needs one of --workers, --scheduler and --scheduler-file.")
@@ -259,9 +260,11 @@ def distances(points: str, target: str, metric: str, **options: Any) -> None:
 
     Run again after an interruption, it goes on where it stopped.
     """
-    from psmds_dist.ingest import open_points
+    from psmds_dist.ingest import open_points, seem_dissimilarities
 
     source = open_points(points, metric, dtype=options["dtype"])
+    if not options["quiet"] and seem_dissimilarities(points):
+        click.echo(f"Note: {points} looks like dissimilarities already; 'psmds ingest' takes them as such.", err=True)
     with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, metric=metric)
 
@@ -278,10 +281,9 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
     MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array. It is never loaded whole. Run
     again after an interruption, it goes on where it stopped.
     """
-    from psmds_dist.ingest import open_npy
-    from psmds_dist.store import open_rows
+    from psmds_dist.ingest import open_matrix
 
-    source = open_npy(matrix, options["dtype"]) if Path(matrix).is_file() else open_rows(matrix, options["dtype"])
+    source = open_matrix(matrix, options["dtype"])
     with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
 
@@ -294,9 +296,17 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @click.option("--monotone", is_flag=True, help="Never let the error rise (slower).")
 @click.option("--eps", default=1e-4, show_default=True, help="Halve the radius when an epoch gains at most this share.")
 @click.option("--radius", type=float, help="Starting radius [default: searched].")
-@click.option("--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square].")
+@click.option(
+    "--radius-tol", type=float, help="End radius [default: 2e-4 of the root mean square, more on noisy data]."
+)
 @click.option("--max-epochs", default=500, show_default=True)
 @click.option("--direction-share", default=1.0, show_default=True, help="Share of the axes tried in an epoch.")
+@click.option(
+    "--moves",
+    default="auto",
+    show_default=True,
+    help="Try moves along 'axes', 'guided' ones against the gradient, or as suits the number of components.",
+)
 @click.option("--starts", "n_init", default=1, show_default=True, help="Starts at random; the best is kept.")
 @click.option(
     "--init",
@@ -315,28 +325,33 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 @where_to_run
 @quietly
 def fit(matrix: str, target: str, **options: Any) -> None:
-    """Embed the dissimilarities in the Zarr store or array MATRIX and write the map to TARGET (a Zarr group).
+    """Embed the dissimilarities in MATRIX and write the map to TARGET (a Zarr group).
+
+    MATRIX is a store, another Zarr array, or a .npy file, square or in SciPy's condensed form. Ingest it first where
+    several runs are to come, or many workers: a store is read faster, checked once, and knows the names of its rows.
 
     Ctrl-C ends the run and keeps the best map so far. While it runs, its state is kept in TARGET.checkpoint: after a
     loss --resume goes on from there, to the same result.
     """
     from psmds_dist.config import SolverConfig
+    from psmds_dist.ingest import open_matrix
     from psmds_dist.plan import describe_exceeded
     from psmds_dist.report import progress, stress_lines
     from psmds_dist.results import read_result, write_result
     from psmds_dist.run import CERTIFICATE_MISSING, embed
-    from psmds_dist.store import open_rows, require_result_place
+    from psmds_dist.store import require_result_place
 
     say = _silent if options["quiet"] else click.echo
-    names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share")
+    names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share", "moves")
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
-    require_result_place(target, overwrite=overwrite)
+    source = open_matrix(matrix, options["dtype"])
+    nbytes = 8 * source.n * (2 * config.n_components + 1)
+    require_result_place(target, overwrite=overwrite, nbytes=nbytes)
     if options["plot"]:
         from psmds_dist.plot import require_picture_place
 
         require_picture_place(options["plot"])
-    source = open_rows(matrix, dtype=options["dtype"])
     with running(**where_to_run_of(options)) as executor, progress(options["quiet"]) as show:
         executor.require(source.path)
         result = embed(
@@ -344,7 +359,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
             config,
             executor,
             memory_limit=options["memory_limit"],
-            ids=source.ids,
+            ids=getattr(source, "ids", None),
             init=options["init"],
             n_init=options["n_init"],
             on_epoch=show,
@@ -419,14 +434,15 @@ def _picture(result: Result, path: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def info(path: str, as_json: bool) -> None:
     """Tell what the store or result at PATH is."""
+    from psmds_dist.report import fact_lines
     from psmds_dist.store import describe
 
     facts = describe(path)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    for name, value in facts.items():
-        click.echo(f"{name:20} {json.dumps(value) if isinstance(value, dict | list) else value}")
+    for line in fact_lines(facts):
+        click.echo(line)
 
 
 @main.command()
@@ -444,17 +460,17 @@ def info(path: str, as_json: bool) -> None:
 @where_to_run
 def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...], **options: Any) -> None:
     """Measure the stress of RESULT against its matrix anew, and name its worst points."""
+    from psmds_dist.ingest import open_matrix
     from psmds_dist.quality import worst_points
     from psmds_dist.report import stress_lines, table
     from psmds_dist.results import read_result
     from psmds_dist.run import measure
-    from psmds_dist.store import open_rows
 
     found = read_result(result)
     place = matrix or found.attributes.get("matrix")
     if place is None:
         raise InputError(f"{result} does not say where its dissimilarities are: pass --matrix.")
-    source = open_rows(place)
+    source = open_matrix(place)
     with running(**where_to_run_of(options)) as executor:
         executor.require(source.path)
         stress = measure(source, found.embedding, executor, options["memory_limit"])
@@ -481,6 +497,65 @@ def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> 
         other = runs[method](matrix, dims)
         rows.append([other.method, f"{other.stress.normalized_stress:.6f}", f"{other.seconds:.2f}"])
     return ["method", "normalised stress", "seconds"], rows
+
+
+@main.command()
+@click.argument("matrix", type=click.Path(), required=False)
+@click.option("--points", "-N", type=float, help="Instead of MATRIX: plan for so many points, without data.")
+@click.option("--landmarks", "-S", "n_landmarks", type=int, help="Plan a map of the points by so many landmarks.")
+@click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
+@click.option("--epochs", type=click.IntRange(0), help="Epochs of the solve [default: what is usual].")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Dask workers; none is started.")
+@click.option("--threads", type=click.IntRange(1), help="Kernel threads of each [default: a share of the cores here].")
+@click.option("--memory-limit", help="Memory a worker may take [default: a share of this machine's].")
+@click.option("--disk", help="What a worker reads in a second, such as 1.5GB/s [default: measured, or 1GB/s].")
+@click.option("--network", default="1.25GB/s", show_default=True, help="What the scheduler's link carries in a second.")
+@click.option("--computed", is_flag=True, help="Dissimilarities to landmarks are computed from points, not read.")
+def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **options: Any) -> None:
+    """Tell what a map of MATRIX, or of so many points, takes: memory, passes, time, and what saturates first.
+
+    A second of measuring on this machine stands for every thread of every worker. Nothing is started.
+    """
+    from psmds_dist import probe
+    from psmds_dist.cost import Rates
+    from psmds_dist.forecast import job_of, plan_of, report, rows_of
+    from psmds_dist.partition import parse_bytes
+    from psmds_dist.rows import stored
+    from psmds_dist.store import load_check, open_rows
+
+    if (matrix is None) == (points is None):
+        raise click.UsageError("give MATRIX, or --points.")
+    dims, workers = options["n_components"], options["workers"]
+    threads = options["threads"] or max(1, probe.available_threads() // workers)
+    limit = options["memory_limit"]
+    bytes_a_worker = probe.memory_share(workers) if limit is None else parse_bytes(limit, "--memory-limit")
+    speed, checked, cost = options["disk"], False, 1.0
+    if matrix is None:
+        rows = rows_of(int(points or 0), n_landmarks, dims)
+    elif n_landmarks is not None:
+        raise click.UsageError("--landmarks goes with --points.")
+    else:
+        source = open_rows(matrix)
+        rows, checked, cost = stored(source), load_check(source) is not None, source.read_cost
+        rows_of(source.n, None, dims)
+        speed = probe.disk(source) if speed is None else speed
+    made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
+    rates = Rates(
+        roots=probe.roots(dims, min(threads, probe.available_threads())),
+        distances=probe.distances(16) if options["computed"] else 1.0,
+        disk=_speed(speed or "1GB/s", "--disk"),
+        network=_speed(options["network"], "--network"),
+    )
+    job = job_of(made, dims, threads, epochs=options["epochs"], checked=checked, computed=options["computed"])
+    click.echo(made.describe())
+    click.echo(report(made, job, rates))
+
+
+def _speed(text: str | float, name: str) -> float:
+    """Bytes a second."""
+    from psmds_dist.partition import parse_bytes
+
+    return float(parse_bytes(text.removesuffix("/s") if isinstance(text, str) else text, name))
 
 
 @main.command()

@@ -10,7 +10,8 @@ from typing import Any
 from psmds_dist.types import InputError
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def whole(name: str, value: Any, least: int) -> int:
+    """Return a whole number of at least ``least``, or refuse."""
     if not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least:
         return int(value)
     raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
@@ -36,10 +37,11 @@ class SolverConfig:
     bad_moves : bool
         Whether a point takes its best move even when it raises the error (faster), or stays (monotone).
     eps : float
-        Share of the error that does not matter: the radius halves when an epoch lowers the error by less (near the
-        end earlier, see `psmds_dist.schedule.small_gain`).
+        Share of the error that does not matter: the radius halves when an epoch lowers the error by at most that (see
+        `psmds_dist.schedule.small_gain`).
     radius : float or None
-        Starting radius in units of the dissimilarities; None searches for one.
+        Starting radius in units of the dissimilarities, at most `FAR` of their root mean squares; None searches for
+        one.
     radius_tol : float or None
         The solve ends once the radius is at or below this, in units of the dissimilarities; None means
         `RADIUS_TOL` of their root mean square, or where moves of that length change the error by less than ``eps``
@@ -48,6 +50,9 @@ class SolverConfig:
         Most epochs to run; 0 returns the start.
     direction_share : float
         Share of the axes tried in an epoch, drawn anew for each; 1 tries all.
+    moves : {"auto", "axes", "guided"}
+        What a point tries: both ways along every axis, or two steps against the gradient of its error; ``"auto"``
+        is guided from `GUIDED_FROM` dimensions on. The last radius of a monotone solve tries all axes in any case.
     seed : int
         Key of every random number.
     """
@@ -59,13 +64,14 @@ class SolverConfig:
     radius_tol: float | None = None
     max_epochs: int = 500
     direction_share: float = 1.0
+    moves: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
         plain: dict[str, int | float] = {
-            "n_components": _whole("n_components", self.n_components, 1),
-            "max_epochs": _whole("max_epochs", self.max_epochs, 0),
-            "seed": _whole("random_state", self.seed, 0),
+            "n_components": whole("n_components", self.n_components, 1),
+            "max_epochs": whole("max_epochs", self.max_epochs, 0),
+            "seed": whole("random_state", self.seed, 0),
             "eps": _real("eps", self.eps, above=0, equal=True),
             "direction_share": _real("direction_share", self.direction_share, above=0, equal=False),
         }
@@ -80,16 +86,29 @@ class SolverConfig:
             raise InputError(f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}.")
         if not isinstance(self.bad_moves, bool):
             raise InputError(f"bad_moves must be True or False, not {self.bad_moves!r}.")
+        if self.moves not in MOVES:
+            raise InputError(f"moves must be one of {', '.join(map(repr, MOVES))}, not {self.moves!r}.")
 
     @property
     def tried_axes(self) -> int:
         """Axes tried in an epoch."""
         return max(1, math.ceil(self.direction_share * self.n_components))
 
+    @property
+    def guided(self) -> bool:
+        """Whether points follow their gradients."""
+        return self.moves == "guided" or (self.moves == "auto" and self.n_components >= GUIDED_FROM)
+
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes and logs."""
         return asdict(self)
 
+
+MOVES = ("auto", "axes", "guided")
+"""What the points of a solve may try."""
+
+GUIDED_FROM = 5
+"""Fewest dimensions in which moves are guided when nobody said."""
 
 SEEDS = 2**128
 """Seeds that there are: keys of Philox."""
@@ -99,6 +118,9 @@ RADIUS_TOL = 2e-4
 
 NEAR = 0.5
 """First radius, as a share of the root mean square residual, up to which a solve settles a map that has its shape."""
+
+FAR = 1e4
+"""Largest radius and coordinates to begin with, as multiples of the same scale."""
 
 FLOAT32_RADIUS = 1e-4
 """Smallest radius, as a share of the same scale, at which float32 roots still tell a move's gain."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.block import Held, Measure, Proposal, Propose, gather, points_of
+from psmds_dist.block import Guide, Held, Measure, Proposal, Propose, gather, points_of
 from psmds_dist.schedule import EpochPlan, EpochReport, State
 from psmds_dist.types import Executor, Floats, Ints
 
@@ -25,7 +26,7 @@ class Field:
 
     def propose(self, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> Proposal:
         """Best moves of the points of ``blocks`` from ``x``."""
-        work = Propose(self.held, x.astype(plan.dtype), plan.radius, plan.axes)
+        work = (Guide if plan.guided else Propose)(self.held, x.astype(plan.dtype), plan.radius, plan.axes)
         return gather(self.executor, work, self.held.layout, blocks)
 
     def measure(self, x: Floats) -> Floats:
@@ -86,7 +87,7 @@ class _Step:
     """Moves that lower the error, each alone: the best first."""
 
     points: Ints
-    best: NDArray[np.int16]
+    best: NDArray[Any]
 
 
 def _improving(field: Field, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> _Step:
@@ -99,9 +100,12 @@ def _error(field: Field, x: Floats) -> float:
     return float(field.measure(x)[:, 0].sum())
 
 
-def moved(x: Floats, points: Ints, best: NDArray[np.int16], plan: EpochPlan) -> Floats:
+def moved(x: Floats, points: Ints, best: NDArray[Any], plan: EpochPlan) -> Floats:
     """Coordinates after the given points have made their moves."""
-    axes = np.asarray(plan.axes)[best // 2]
     after = x.copy()
-    after[axes, points] += np.where(best % 2 == 0, plan.radius, -plan.radius)
+    axes = np.asarray(plan.axes)
+    if plan.guided:
+        after[np.ix_(axes, points)] += best.T
+        return after
+    after[axes[best // 2], points] += np.where(best % 2 == 0, plan.radius, -plan.radius)
     return after

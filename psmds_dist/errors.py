@@ -13,5 +13,9 @@ class BudgetError(PsmdsError, MemoryError):
     """The work cannot be done inside the memory budget."""
 
 
+class StorageError(PsmdsError, OSError):
+    """A file or directory could not be written."""
+
+
 class WorkerError(PsmdsError, RuntimeError):
     """The cluster could not finish a round."""

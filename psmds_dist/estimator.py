@@ -39,19 +39,27 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         better. False gives a monotone solve: the error never rises, and at the end no single move of the
         final radius lowers it.
     eps : float, default=1e-4
-        The radius halves when an epoch lowers the error by at most this share.
+        Share of the error that does not matter: the radius halves when an epoch lowers the error by at most that. A
+        solve that begins near its end (at landmarks, or with a given ``radius`` of at most half the residuals) halves
+        it earlier, as soon as an epoch gains less than halving is sure to.
     radius : float, default=None
         Starting radius, in units of the dissimilarities. None searches for one on a sample.
     radius_tol : float, default=None
         The solve ends when the radius comes down to this, in units of the dissimilarities. None means 2e-4 of
-        their root mean square.
+        their root mean square or, on noisy data, where moves of that length change the error by less than ``eps``:
+        ``sqrt(6 eps mse)``, whichever is more (``bad_moves=False`` looks at the first alone).
     max_epochs : int, default=500
         Most epochs.
     direction_share : float, default=1.0
-        Share of the axes tried in an epoch, drawn anew each time; worth lowering for many components.
+        Share of the axes tried in an epoch, drawn anew each time.
+    moves : {"auto", "axes", "guided"}, default="auto"
+        What a point tries. ``"axes"`` is the paper's search, both ways along each axis: ``2 n_components`` moves of
+        one radius. ``"guided"`` tries two steps against the gradient of the point's error, evaluated as exactly, at
+        most a radius long. ``"auto"`` is guided from 5 components on, where it is much faster. A monotone solve
+        tries all axes at its last radius in any case, so what it certifies is the same.
     init : {"auto", "random", "landmarks"}, default="auto"
         Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.
-        ``"auto"`` takes landmarks from 4,000 points on, unless ``radius`` is given.
+        ``"auto"`` takes landmarks from 1,000 points on, unless ``radius`` is given.
     n_init : int, default=1
         Starts at random, with seeds in a row; the best is kept. Does not apply to other starts. The objective has
         many local optima: a few starts are cheap insurance for small matrices.
@@ -140,6 +148,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         radius_tol: float | None = None,
         max_epochs: int = 500,
         direction_share: float = 1.0,
+        moves: str = "auto",
         init: str = "auto",
         n_init: int = 1,
         random_state: int | np.random.RandomState | None = None,
@@ -160,6 +169,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.radius_tol = radius_tol
         self.max_epochs = max_epochs
         self.direction_share = direction_share
+        self.moves = moves
         self.init = init
         self.n_init = n_init
         self.random_state = random_state
@@ -178,12 +188,12 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : ndarray, data frame, zarr.Array, dask.array.Array, or path of a Zarr store; (n, n)
+        X : ndarray, data frame, zarr.Array, dask.array.Array, or path of a Zarr store or .npy file; (n, n)
             Symmetric dissimilarities with a zero diagonal; a 1-D array is taken as SciPy's condensed form.
         y : ignored
             For scikit-learn's sake.
         init : (n, n_components) ndarray, optional
-            Coordinates to start from.
+            Coordinates to start from, in units of the dissimilarities.
 
         Returns
         -------
@@ -233,6 +243,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
             radius_tol=self.radius_tol,
             max_epochs=self.max_epochs,
             direction_share=self.direction_share,
+            moves=self.moves,
             seed=seed_from(self.random_state),
         )
 

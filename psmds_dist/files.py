@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from psmds_dist.errors import StorageError
 
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
 """Ends of the names of directories and files that are on their way."""
@@ -37,18 +38,24 @@ def built_beside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaced_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file beside ``path`` that takes its place, synced, when the block ends well."""
-    fresh = _sibling(path, "new")
+def file_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of a new file that takes the place of ``path``, synced, when the block ends well.
+
+    What is no plain file, such as ``/dev/stdout``, is written to as it is.
+    """
+    place = Path(os.path.realpath(path))
+    plain = place.is_file() or not place.exists()
+    beside = place.with_name(f".{uuid.uuid4().hex[:12]}-{place.name}")  # keeps its ending, which tells the format
     try:
-        with fresh.open("w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        _sync(path.parent)
+        yield beside if plain else place
+        if plain:
+            _sync(beside)
+            os.replace(beside, place)
+            _sync(place.parent)
+    except OSError as error:
+        raise StorageError(f"{os.fspath(path)} cannot be written: {error.strerror or error}.") from None
     finally:
-        fresh.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from psmds_dist.arrays import as_array
 from psmds_dist.errors import InputError
 from psmds_dist.types import Ints
 
@@ -22,7 +23,7 @@ def check_landmarks(landmarks: Sequence[int] | Ints, n: int, width: int | None =
     width : int, optional
         Number of landmarks there must be.
     """
-    given = np.asarray(landmarks)
+    given = as_array(landmarks, "landmarks")
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
         hint = "; turn a mask into indices by np.flatnonzero" if given.dtype.kind == "b" else ""
         raise InputError(f"landmarks must be a list of row indices, not {given.dtype} of shape {given.shape}{hint}.")

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.arrays import as_array, fill
 from psmds_dist.executor import AnyExecutor, write_dask_array
-from psmds_dist.ingest import ArrayRows, Symmetrized
+from psmds_dist.ingest import ArrayRows, Symmetrized, open_matrix
 from psmds_dist.partition import Layout
 from psmds_dist.types import InputError, Rows, RowSource
 
@@ -61,8 +62,8 @@ def row_source(
 ) -> Iterator[RowSource]:
     """Rows of whatever ``matrix`` is, readable by everyone who works for ``executor``.
 
-    Zarr stores are used in place. Matrices in memory are used as they are in this process, and written to a
-    temporary store where other processes must read them; Dask arrays go to a temporary store too.
+    Zarr stores and ``.npy`` files are used in place. Matrices in memory are used as they are in this process, and
+    written to a temporary store where other processes must read them; Dask arrays go to a temporary store too.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def row_type(dtype: Any) -> str:
         For any other.
     """
     with suppress(TypeError):
-        name = str(np.dtype(dtype))
+        name = "" if dtype is None else str(np.dtype(dtype))
         if name in ("float32", "float64"):
             return name
     raise InputError(f"dtype must be 'float32' or 'float64', not {dtype!r}.")
@@ -121,10 +122,7 @@ def _in_memory(matrix: Any) -> NDArray[Any]:
             "X is a sparse matrix, whose missing entries would be read as distances of zero: pass all "
             "dissimilarities as an array."
         )
-    try:
-        return np.asarray(matrix)
-    except ValueError as error:
-        raise InputError(f"X cannot be made an array ({error}): pass a square matrix of numbers.") from None
+    return as_array(matrix, "X")
 
 
 def _is_from(package: str, value: object) -> bool:
@@ -132,11 +130,8 @@ def _is_from(package: str, value: object) -> bool:
 
 
 def _stored(matrix: Any, executor: AnyExecutor, dtype: str, symmetrize: bool) -> RowSource:
-    from psmds_dist.store import open_rows
-
-    rows = open_rows(matrix, dtype=dtype)
-    if rows.path is not None:
-        executor.require(str(rows.path))
+    rows = open_matrix(matrix, dtype)
+    executor.require(rows.path)
     if symmetrize:
         raise InputError(
             "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' "
@@ -153,8 +148,15 @@ def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: A
     if symmetrize:
         array = (array + array.T) / 2
     target = create(path, n, dtype)
-    write_dask_array(array.astype(dtype), target.write, Layout(n).rows, executor)
+    rows = array.map_blocks(_converted, dtype, dtype=dtype)
+    write_dask_array(rows, target.write, Layout(n).rows, executor)
     return target
+
+
+def _converted(values: NDArray[Any], dtype: str) -> Rows:
+    rows: Rows = np.empty(values.shape, dtype)
+    fill(rows, values)
+    return rows
 
 
 def _copied(source: RowSource, path: Path) -> RowSource:

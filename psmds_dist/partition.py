@@ -39,7 +39,7 @@ class Layout:
     @cached_property
     def rows(self) -> int:
         """Rows a block."""
-        return max(1, min(BLOCK_BYTES // (4 * self.columns), self.n // MIN_BLOCKS))
+        return max(1, min(BLOCK_BYTES // (4 * max(1, self.columns)), self.n // MIN_BLOCKS))
 
     @cached_property
     def count(self) -> int:

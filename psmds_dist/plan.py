@@ -20,6 +20,10 @@ and this at the most."""
 KERNELS = 80 * 2**20
 """The same for a session that is there already: what a first run adds to it, by loading libraries and kernels."""
 
+SPARE = 16 * 2**20
+"""What the allocator may keep back. A sixteenth of a limit, and this at the most, is left unspent for it; and a peak
+that is higher than expected by no more is not worth a warning."""
+
 BATCH = 2**15
 """Most points, in whole blocks, that a kernel call has when their rows are kept: its scratch grows with them."""
 
@@ -178,7 +182,7 @@ class Needs:
         """
         if limit < self.least:
             raise BudgetError(self._refusal(limit))
-        return limit - self.total
+        return limit - self.total - min(SPARE, (limit - self.least) // 16)
 
     def room(self, limit: int) -> int:
         """Bytes of rows that a pass may read together."""
@@ -245,7 +249,9 @@ def building(rows: Stored, workers: int = 1, *, here: bool = True) -> Needs:
     return Needs(what, parts, needs.rows, ways_out=_smaller_rows(rows))
 
 
-def exact(rows: Stored, dims: int, axes: int | None = None, workers: int = 1, *, here: bool = True) -> Needs:
+def exact(
+    rows: Stored, dims: int, axes: int | None = None, workers: int = 1, *, here: bool = True, guided: bool = False
+) -> Needs:
     """What a solve on the whole matrix needs.
 
     Parameters
@@ -258,11 +264,14 @@ def exact(rows: Stored, dims: int, axes: int | None = None, workers: int = 1, *,
         Axes that an epoch tries; all by default.
     workers, here
         As in `checking`.
+    guided : bool
+        Whether each point answers with a step of its own instead of the number of one.
     """
     n = rows.layout.n
+    steps = (axes or dims) * guided
     parts = {
         "coordinates": REAL * n * dims * (_MAPS if here else COPIES),
-        "answers": REAL * (_ANSWERS_HERE * n if here else _ANSWERS * share(n, workers)),
+        "answers": REAL * ((_ANSWERS_HERE + steps) * n if here else (_ANSWERS + 2 * steps) * share(n, workers)),
         "scratch of the kernel": REAL * _batch(rows) * (2 * (axes or dims) + _OF_BATCH),
     }
     ways_out = (
@@ -402,15 +411,15 @@ class Plan:
     read_cost: float = 1.0
 
     @classmethod
-    def of(cls, limit: int, needs: Needs, workers: int, read_cost: float = 1.0) -> Plan:
-        """Spend all that the needs leave of the limit on rows.
+    def of(cls, limit: int, needs: Needs, workers: int, read_cost: float = 1.0, *, again: bool = True) -> Plan:
+        """Spend what the needs leave of the limit on rows: all of it where they are gone through again.
 
         Raises
         ------
         BudgetError
             When that is too little.
         """
-        budget = needs.budget(limit)
+        budget = needs.budget(limit) if again else min(needs.budget(limit), needs.rows.once)
         memory = RowMemory.plan(needs.rows, budget)
         return cls(limit, needs, budget, memory, workers, 2.0 if memory.run_blocks > 1 else read_cost)
 
@@ -463,7 +472,7 @@ def exceeded(limit: int, before: Mapping[str, tuple[int, int]], peak: Mapping[st
     for name, reached in peak.items():
         resident, earlier = before.get(name, (0, 0))
         most = most_expected(limit, resident)
-        if reached > max(earlier, most):
+        if reached > max(earlier, most + SPARE):
             over[name] = reached - most
     return over
 

@@ -62,6 +62,8 @@ def save_map(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    from psmds_dist.store import file_beside
+
     figure = Figure(figsize=(12.5 if history is not None else 7.5, 6), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.subplots(1, 2 if history is not None else 1, squeeze=False)[0]
@@ -70,8 +72,9 @@ def save_map(
     if history is not None:
         _draw_history(axes[1], history)
     try:
-        canvas.print_figure(os.fspath(path), dpi=120)
-    except (ValueError, OSError) as error:
+        with file_beside(path) as fresh:
+            canvas.print_figure(os.fspath(fresh), dpi=120)
+    except ValueError as error:
         raise InputError(f"cannot save a picture to {os.fspath(path)!r}: {error}.") from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -106,6 +106,32 @@ def stress_lines(stress: Stress) -> str:
             f"raw stress         {stress.raw_stress:.6g}",
         )
     )
+
+
+def fact_lines(facts: Mapping[str, object], indent: int = 0) -> list[str]:
+    """List facts, one a line; those inside others, indented below them."""
+    lines: list[str] = []
+    for name, value in facts.items():
+        inner = value if isinstance(value, Mapping) else _numbered(value)
+        if inner:
+            lines += [f"{'':{indent}}{name}", *fact_lines(inner, indent + 2)]
+        else:
+            lines.append(f"{'':{indent}}{name:{20 - indent}} {_worded(value)}".rstrip())
+    return lines
+
+
+def _numbered(value: object) -> Mapping[str, object]:
+    """Facts in a list, by number."""
+    items = value if isinstance(value, list) else []
+    return {str(k): item for k, item in enumerate(items, 1)} if any(isinstance(i, Mapping) for i in items) else {}
+
+
+def _worded(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_worded, value)) or "none"
+    return "none" if value == {} else str(value)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -156,16 +156,19 @@ def write_coordinates(
     InputError
         For any other ending.
     """
+    from psmds_dist.store import file_beside
+
     kind = Path(path).suffix.lower()
-    if kind == ".npy":
-        with Path(path).open("wb") as file:  # numpy.save would add its ending to a name in capitals
-            np.save(file, embedding)
-    elif kind in (".csv", ".tsv"):
-        columns = embedding if point_stress is None else np.column_stack((embedding, point_stress))
-        names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (point_stress is not None)
-        _write_table(Path(path), "," if kind == ".csv" else "\t", names, columns, ids)
-    else:
+    if kind not in (".csv", ".tsv", ".npy"):
         raise InputError(f"output {str(path)!r} must end in .csv, .tsv or .npy.")
+    with file_beside(path) as fresh:
+        if kind == ".npy":
+            with fresh.open("wb") as file:  # numpy.save would add its ending to a name in capitals
+                np.save(file, embedding)
+        else:
+            columns = embedding if point_stress is None else np.column_stack((embedding, point_stress))
+            names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (point_stress is not None)
+            _write_table(fresh, "," if kind == ".csv" else "\t", names, columns, ids)
 
 
 def _write_table(path: Path, separator: str, names: list[str], columns: Floats, ids: list[str] | None) -> None:

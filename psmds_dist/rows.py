@@ -6,6 +6,7 @@ import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -29,6 +30,15 @@ def stored(source: RowSource) -> Stored:
         int(getattr(source, "copies", 1)),
         getattr(source, "resident", None) is not None,
     )
+
+
+S = TypeVar("S", bound=RowSource)
+
+
+def testing_checksums(source: S) -> S:
+    """Return the source in the form that tests the checksums of what it reads, where it has any."""
+    change = getattr(source, "with_checksums", None)
+    return source if change is None else cast(S, change())
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,8 @@ class RowCache:
     """Blocks of a source, kept as they come until the budget is full; later ones stream through buffers.
 
     Nothing is evicted: every epoch asks for every block of this process once, and for such a cycle keeping the
-    first that fit is the best policy there is.
+    first that fit is the best policy there is. Checksums are tested when a block comes for the first time: what was
+    damaged on disk is never used, and later reads keep their speed.
     """
 
     def __init__(self, source: RowSource, budget: int) -> None:
@@ -68,6 +79,7 @@ class RowCache:
         self._memory = RowMemory.plan(stored(source), budget)
         self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
         self._slot: dict[int, int] = {}
+        self._tested: set[int] = set()
         self._buffers: list[Rows] = []
         self._lock = threading.Lock()
 
@@ -132,11 +144,17 @@ class RowCache:
         lo, hi = self.layout.bounds(run.first)[0], self.layout.bounds(run.last)[1]
         base = len(self._slot) * self.layout.rows if run.keep else 0
         rows = self._data if run.keep else self._buffer(turn)
-        self.source.read(lo, hi, rows[base : base + hi - lo])
+        self._read(run, lo, hi, rows[base : base + hi - lo])
         start = {b: base + (b - run.first) * self.layout.rows for b in range(run.first, run.last + 1)}
         if run.keep:
             self._slot.update(start)
         return Batch(rows, *self._places(run.wanted, start))
+
+    def _read(self, run: _Run, lo: int, hi: int, out: Rows) -> None:
+        blocks = range(run.first, run.last + 1)
+        known = self._tested.issuperset(blocks)
+        (self.source if known else testing_checksums(self.source)).read(lo, hi, out)
+        self._tested.update(blocks)
 
     def _buffer(self, turn: int) -> Rows:
         while len(self._buffers) < 2:

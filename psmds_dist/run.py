@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from psmds_dist.arrays import as_array, fill
 from psmds_dist.block import Held
 from psmds_dist.check import check_source
 from psmds_dist.checkpoint import NOWHERE, Identity, Keeper, Kept
-from psmds_dist.config import SolverConfig
+from psmds_dist.config import FAR, SolverConfig, whole
 from psmds_dist.epoch import Field
 from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor
@@ -26,8 +28,11 @@ from psmds_dist.plan import Plan, checking, exact, exceeded, require
 from psmds_dist.quality import Stress
 from psmds_dist.rows import stored
 from psmds_dist.solve import Solution, solve
-from psmds_dist.starts import choose_start
+from psmds_dist.starts import choose_start, require_start
 from psmds_dist.types import Floats, InputCheck, InputError, RowSource, StopReason
+
+LARGEST = 1e150
+"""Coordinates beyond this have squares beyond float64."""
 
 PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
 
@@ -49,7 +54,7 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
         )
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     rows, workers, here = stored(source), executor.n_workers, executor.in_process
-    needs = exact(rows, config.n_components, config.tried_axes, workers, here=here)
+    needs = exact(rows, config.n_components, config.tried_axes, workers, here=here, guided=config.guided)
     require(limit, needs, checking(rows, workers, here=here))
     return Plan.of(limit, needs, workers, float(getattr(source, "read_cost", 1.0)))
 
@@ -71,9 +76,9 @@ def checked(
     return kept
 
 
-def warm_up(source: RowSource, n_components: int, executor: AnyExecutor, axes: int | None = None) -> None:
+def warm_up(source: RowSource, config: SolverConfig, executor: AnyExecutor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
-    executor.prepare(partial(warm_up_solver, n_components, source.dtype.name, axes or n_components))
+    executor.prepare(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes, config.guided))
 
 
 CERTIFICATE_MISSING = (
@@ -143,18 +148,22 @@ def embed(
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
-    if not isinstance(n_init, int | np.integer) or isinstance(n_init, bool) or n_init < 1:
-        raise InputError(f"n_init must be a whole number of at least 1, not {n_init!r}.")
+    n_init = whole("n_init", n_init, 1)
     plan = plan_run(source, config, executor, memory_limit)
+    if isinstance(init, str):
+        require_start(init)
+    else:
+        init = _usable_start(init, source.n, config.n_components)
     if on_plan is not None:
         on_plan(plan)
-    if not isinstance(init, str):
-        init = _usable_start(init, source.n, config.n_components)
     before = executor.memory()
     try:
         check = checked(source, executor, ids, plan.limit)
+        _require_near(init, config, check.rms)
+        if not isinstance(init, str):
+            init = _brought_near(init, check.rms)
         checkpoint.bind(_identity(config, check, init, n_init))
-        warm_up(source, config.n_components, executor, config.tried_axes)
+        warm_up(source, config, executor)
         began = time.perf_counter()
         begin = partial(_begin, init, source, config, executor, plan.limit)
         name, start, config = _begun(begin, config, checkpoint.strand("start"))
@@ -193,6 +202,27 @@ def _begun(begin: Callable[[], Begun], config: SolverConfig, kept: Kept) -> Begu
         arrays = {"name": np.array(name), "x": start, "radius": np.float64(config.radius)}
         kept.save(0, lambda: arrays)
     return name, start, config
+
+
+def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> None:
+    """Refuse a radius, or coordinates, so far beyond the data that digits would be lost on the way back."""
+    if config.radius is not None and config.radius > FAR * scale:
+        raise InputError(
+            f"radius is {config.radius:g}, more than {FAR:g} times the root mean square dissimilarity ({scale:g}): "
+            "give it in units of the dissimilarities, or leave it out."
+        )
+    reach = 0.0 if isinstance(init, str) else float(np.abs(init).max())
+    if reach > FAR * scale:
+        raise InputError(
+            f"init reaches out to {reach:g}, more than {FAR:g} times the root mean square dissimilarity ({scale:g}): "
+            "centre it on zero and bring it to the units of the dissimilarities."
+        )
+
+
+def _brought_near(x: Floats, scale: float) -> Floats:
+    """Move coordinates to the origin, where float32 tells them best, by whole steps that cost them no digit."""
+    step = 2.0 ** math.ceil(math.log2(scale))
+    return np.asarray(x - step * np.round(x.mean(axis=0) / step))
 
 
 def _best_of(task: Callable[..., Solution], config: SolverConfig, n_init: int, checkpoint: Keeper) -> Solution:
@@ -234,8 +264,8 @@ def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_
     memory_limit : int or str, optional
         Bytes a worker may take.
     """
-    dims = np.shape(embedding)[-1] if np.ndim(embedding) else 0
-    x = _usable_start(embedding, source.n, dims, "embedding")
+    given = as_array(embedding, "embedding")
+    x = _usable_start(given, source.n, given.shape[-1] if given.ndim else 0, "embedding")
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), executor, memory_limit)
     try:
         field = Field(Held(source, plan.budget), executor)
@@ -245,16 +275,18 @@ def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_
 
 
 def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") -> Floats:
-    try:
-        given = np.asarray(start, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be an array of numbers of shape ({n}, {n_components}).") from None
-    if given.shape != (n, n_components) or not np.isfinite(given).all():
-        raise InputError(
-            f"{name} must be finite coordinates of shape ({n}, {n_components}), not of shape {given.shape}"
-            + ("." if given.shape != (n, n_components) else " with NaN or infinite values.")
-        )
-    return given
+    given = as_array(start, name)
+    wanted = f"{name} must be finite coordinates of shape ({n}, {n_components})"
+    if given.shape != (n, n_components) or given.dtype.kind not in "fiu" or np.ma.is_masked(start):
+        masked = " with masked entries" * np.ma.is_masked(start)
+        raise InputError(f"{wanted}, not {given.dtype} of shape {given.shape}{masked}.")
+    x: Floats = np.empty(given.shape)
+    fill(x, given)
+    if not np.isfinite(x).all():
+        raise InputError(f"{wanted}, but it has NaN or infinite values.")
+    if np.abs(x).max(initial=0) > LARGEST:
+        raise InputError(f"{name} reaches out to {np.abs(x).max():g}, where squares overflow: scale it down.")
+    return x
 
 
 def versions() -> dict[str, str]:

@@ -15,8 +15,11 @@ from psmds_dist.config import FLOAT32_RADIUS, FLOAT32_SCALE, NEAR, RADIUS_TOL, S
 from psmds_dist.partition import Layout
 from psmds_dist.types import Floats, StopReason
 
-START, ROUNDS, AXES, SAMPLE = range(4)
+START, ROUNDS, AXES, SAMPLE, NUDGE = range(5)
 """Streams of random numbers, so that drawing more of one never shifts another."""
+
+NUDGE_SHARE = 1e-3
+"""How far a start is nudged before guided moves, as a share of the first radius."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class EpochPlan:
     rounds: tuple[tuple[int, ...], ...]
     axes: tuple[int, ...]
     dtype: str
+    guided: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,11 @@ def starting_points(n: int, config: SolverConfig, scale: float) -> Floats:
     """Uniform coordinates whose root mean square distance is ``scale``, shape ``(L, n)``."""
     half = scale * math.sqrt(3 / (2 * config.n_components))
     return generator(config.seed, START).uniform(-half, half, (config.n_components, n))
+
+
+def nudged(x: Floats, radius: float, seed: int) -> Floats:
+    """Coordinates a little off those given: gradients never lead out of a plane in which all points lie."""
+    return x + NUDGE_SHARE * radius * generator(seed, NUDGE).standard_normal(x.shape)
 
 
 def halves(layout: Layout, seed: int, epoch: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -107,13 +116,14 @@ def certifying(radius: float, config: SolverConfig, scale: float) -> bool:
 def plan_epoch(
     state: State, config: SolverConfig, layout: Layout, scale: float, dtype: np.dtype[np.generic]
 ) -> EpochPlan:
-    """Decide what the next epoch does; the certificate of a monotone solve is for all axes."""
+    """Decide what the next epoch does; the certificate of a monotone solve is for moves along all axes."""
     every = certifying(state.radius, config, scale)
     return EpochPlan(
         radius=state.radius,
         rounds=halves(layout, config.seed, state.epoch),
         axes=tuple(range(config.n_components)) if every else sampled_axes(config, state.epoch),
         dtype=arithmetic(state.radius, config, scale, dtype),
+        guided=config.guided and not every,
     )
 
 

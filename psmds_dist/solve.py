@@ -148,8 +148,8 @@ def solve(
     try:
         if (saved := kept.last()) is not None:
             run.restore(saved)
-        elif config.radius is None and config.max_epochs:
-            run.state = replace(run.state, radius=_starting_radius(task, x, config, scale))
+        elif config.max_epochs:
+            run.state = _begin(task, run.state, config, scale, given=start is not None)
         _loop(run, task, config, scale, on_epoch, kept)
     except KeyboardInterrupt:
         _cut_short(run, StopReason.INTERRUPTED, kept)
@@ -179,6 +179,15 @@ def _loop(run: _Run, task: Field, config: SolverConfig, scale: float, on_epoch: 
         answer = on_epoch(event) if on_epoch is not None else None
         if isinstance(answer, bool | np.bool_) and answer:
             run.outcome = run.outcome or StopReason.CALLBACK
+
+
+def _begin(task: Field, state: State, config: SolverConfig, scale: float, *, given: bool) -> State:
+    """Where the first epoch begins."""
+    if config.radius is None:
+        state = replace(state, radius=_starting_radius(task, state.x, replace(config, moves="axes"), scale))
+    if config.guided and given:
+        state = replace(state, x=schedule.nudged(state.x, state.radius, config.seed))
+    return state
 
 
 def _starting_radius(task: Field, x: Floats, config: SolverConfig, scale: float) -> float:

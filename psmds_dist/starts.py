@@ -31,6 +31,22 @@ Provider = Callable[[RowSource, SolverConfig, AnyExecutor, int], Start]
 """Called with the matrix, what will be solved, who works, and the bytes that a process may take."""
 
 
+def require_start(init: str) -> dict[str, EntryPoint]:
+    """Return the starts that packages provide, by name, or refuse one that nobody does."""
+    offered = _offered()
+    if init not in ("auto", "random", *offered):
+        raise InputError(
+            f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
+        )
+    return offered
+
+
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    """Starts by name; looking through all installed packages takes a while."""
+    return {point.name: point for point in entry_points(group="psmds.starts")}
+
+
 def choose_start(
     init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
 ) -> tuple[str, Start | None]:
@@ -61,31 +77,26 @@ def choose_start(
     ------
     InputError
         When nobody provides such a start.
+    BudgetError
+        When the start does not fit into memory: taking another one would make the map depend on memory.
     """
-    offered = _offered()
-    if init not in ("auto", "random", *offered):
-        raise InputError(
-            f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
-        )
+    offered = require_start(init)
     if init == "random":
         return init, None
     if init != "auto":
         return init, _provided(offered[init], source, config, executor, memory_limit)
     many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
     if many and "landmarks" in offered:
-        with suppress(InputError, BudgetError):  # landmarks that do not do, or do not fit: nobody asked for them
+        with suppress(InputError):  # landmarks do not do for these data, and nobody asked for them
             return "landmarks", _provided(offered["landmarks"], source, config, executor, memory_limit)
     return "random", None
-
-
-@cache
-def _offered() -> dict[str, EntryPoint]:
-    """Starts that packages provide, by name; looking through what is installed takes milliseconds."""
-    return {point.name: point for point in entry_points(group="psmds.starts")}
 
 
 def _provided(
     offer: EntryPoint, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
 ) -> Start:
     provider: Provider = offer.load()
-    return provider(source, config, executor, memory_limit)
+    try:
+        return provider(source, config, executor, memory_limit)
+    except BudgetError as error:
+        raise BudgetError(f"{str(error).rstrip('.')}, or begin at random by init='random' (--init random).") from None

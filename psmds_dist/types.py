@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from psmds_dist.errors import BudgetError as BudgetError
 from psmds_dist.errors import InputError as InputError
 from psmds_dist.errors import PsmdsError as PsmdsError
+from psmds_dist.errors import StorageError as StorageError
 from psmds_dist.errors import WorkerError as WorkerError
 
 Rows = NDArray[Any]

@@ -149,6 +149,8 @@ def test_options_reach_the_solve(place):
         *options,
         "--direction-share",
         0.5,
+        "--moves",
+        "guided",
         "--memory-limit",
         "60 kB",
         "--threads",
@@ -158,7 +160,7 @@ def test_options_reach_the_solve(place):
     config = result.attributes["config"]
     assert config == {
         "n_components": 3, "bad_moves": False, "eps": 0.01, "radius": 2.0, "radius_tol": 0.1, "max_epochs": 9,
-        "direction_share": 0.5, "seed": 0,
+        "direction_share": 0.5, "moves": "guided", "seed": 0,
     }  # fmt: skip
     assert result.embedding.shape == (N, 3)
     assert result.history["radius"][0] == 2
@@ -198,7 +200,7 @@ def test_faults_are_sentences(place):
     np.save("words.npy", np.array(["a", "b"]))
     faults = [
         (("fit", "nowhere.zarr", "x.zarr"), "nowhere.zarr does not exist; give a Zarr array or group"),
-        (("fit", "points.npy", "x.zarr"), "points.npy is not a Zarr store"),
+        (("fit", "points.npy", "x.zarr"), "for points use `psmds distances`"),
         (("fit", "m.zarr", "x.zarr"), "holds a result, not dissimilarities"),
         (("fit", "d.zarr", "x.zarr", "-L", "0"), "n_components must be a whole number of at least 1, not 0"),
         (("fit", "d.zarr", "x.zarr", "-L", str(N)), "n_components must be below the number of points"),
@@ -238,8 +240,8 @@ def test_faults_are_sentences(place):
         (("quality", "d.zarr"), "holds dissimilarities; give the result of a fit"),
         (("quality", "m.zarr", "--matrix", "nowhere"), "nowhere does not exist"),
         (("export", "m.zarr", "map.xlsx"), "must end in .csv, .tsv or .npy"),
-        (("export", "m.zarr", "no/such/place.csv"), "no/such/place.csv: No such file or directory"),
-        (("export", "m.zarr", "no/such/place.npy"), "no/such/place.npy: No such file or directory"),
+        (("export", "m.zarr", "no/such/place.csv"), "no/such/place.csv cannot be written: No such file or directory"),
+        (("export", "m.zarr", "no/such/place.npy"), "no/such/place.npy cannot be written: No such file or directory"),
         (("dance",), "No such command 'dance'"),
     ]
     for arguments, part in faults:
@@ -403,6 +405,80 @@ def test_similarities_are_not_hidden_by_a_zero_diagonal(place):
     told = refused("ingest", "table.tsv", "t.zarr")
     assert "another kind of file, such as text" in told
     assert "allow_pickle" not in told
+
+
+def test_a_matrix_in_a_file_is_embedded_in_place(place, points):
+    for name in ("square.npy", "condensed.npy"):
+        run("fit", name, f"{name}.map", "--seed", "4", "-q")
+    expected = PatternSearchMDS(random_state=4).fit(squareform(pdist(points)))
+    for name in ("square.npy", "condensed.npy"):
+        assert np.array_equal(read_result(f"{name}.map").embedding, expected.embedding_)
+        assert f"normalised stress  {expected.normalized_stress_:.6f}" in run("quality", f"{name}.map")
+    assert "read it as it is meant" in refused("fit", "ids.txt", "x.map")
+
+
+def test_dissimilarities_given_as_points_are_noticed(place):
+    np.save("rectangle.npy", np.ones((5, 3)) * np.arange(5)[:, None])
+    for name, noticed in (("square.npy", True), ("points.npy", False), ("rectangle.npy", False)):
+        result = CliRunner().invoke(main, ["distances", name, f"{name}.zarr"])
+        assert result.exit_code == 0
+        assert ("looks like dissimilarities already" in result.stderr) == noticed
+    assert CliRunner().invoke(main, ["distances", "square.npy", "again.zarr", "-q"]).stderr == ""
+
+
+def test_info_reads_well(place):
+    run("fit", "square.npy", "m.zarr", "-q")
+    run("landmarks", "fit", "points.npy", "l.zarr", "--metric", "euclidean", "-S", "40", "-q")
+    for name in ("m.zarr", "l.zarr"):
+        text = run("info", name)
+        assert not re.search(r"[{}\[\]]|None|True|False", text), text
+    assert "\nconfig\n  n_components       2\n" in run("info", "m.zarr")
+    assert "\ncurve\n  1\n    n_landmarks      5\n" in run("info", "l.zarr")
+
+
+def test_an_unknown_start_is_refused_before_the_plan(place):
+    result = CliRunner().invoke(main, ["fit", "square.npy", "m.zarr", "--init", "foo"])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "init must be 'auto', 'random', 'landmarks' or coordinates, not 'foo'" in result.stderr
+
+
+def test_quality_of_a_landmark_map_asks_for_its_matrix(place, points):
+    run("landmarks", "fit", "points.npy", "l.zarr", "--metric", "euclidean", "-S", "40", "-q")
+    assert "pass --matrix" in refused("quality", "l.zarr")
+    assert "normalised stress" in run("quality", "l.zarr", "--matrix", "square.npy")
+
+
+def test_plan_of_a_store(place):
+    run("distances", "points.npy", "d.zarr", "-q")
+    out = run("plan", "d.zarr", "--memory-limit", "1 MiB", "--threads", 1)
+    lines = out.splitlines()
+    assert lines[0] == f"{N} points, rows 56.2 KiB, 1 process with 1.0 MiB each: kept in memory"
+    heads = [line.split("  ")[0] for line in lines if line]
+    wanted = ["rows", "memory a process", "least that works", "passes", "time", "bytes moved", "saturates first"]
+    assert heads[1:8] == wanted
+    assert {"first epoch", "epochs", "measurement"} < set(heads)
+    assert "stage" in heads
+    assert "check" not in heads  # it is kept with the store
+    sentence = refused("plan", "d.zarr", "--memory-limit", "1kB")
+    needed = re.search(r"--memory-limit\) to ([0-9.]+ KiB)", sentence)[1]
+    assert f"a map of {N} points in 2 dimensions needs {needed}" in sentence
+    run("plan", "d.zarr", "--memory-limit", needed)
+    run("fit", "d.zarr", "m.zarr", "--memory-limit", needed, "--max-epochs", 1, "-q")
+
+
+def test_plan_without_data():
+    million = ("plan", "--points", "1e6", "--workers", 1000, "--threads", 16, "--disk", "1.5GB/s")
+    out = run(*million, "--memory-limit", "8GiB")
+    assert out.startswith("1,000,000 points, rows 3.64 TiB, 1000 workers with 8.00 GiB each: kept in memory")
+    assert "memory here" in out
+    many = run("plan", "-N", "1e8", "-S", 1000, "--workers", 1000, "--memory-limit", "8GiB", "--computed")
+    assert "computed, never stored" in many
+    assert "1 over the panel" in many
+    assert "needs" in refused(*million, "--memory-limit", "1MB")
+    assert "give MATRIX, or --points" in refused("plan")
+    assert "--landmarks must be more than the 2 dimensions" in refused("plan", "-N", "100", "-S", 2)
+    assert "--disk must be a positive number" in refused("plan", "-N", "100", "--disk", "fast")
 
 
 @pytest.mark.parametrize("command", [("fit",), ("landmarks", "fit")])

@@ -1,12 +1,14 @@
 """The recipe in cluster/README.md, run as it stands but for its paths: processes started by hand."""
 
 import csv
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,9 @@ from distributed import Client
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, read_result
+from psmds_dist.executor import connect, write_certificates
 from psmds_dist.executor.clusters import WORKER_ENVIRONMENT
+from psmds_dist.types import InputError
 
 README = Path(__file__).parent.parent / "cluster" / "README.md"
 
@@ -38,13 +42,22 @@ def shell(code, **how):
     return subprocess.Popen(["bash", "-euc", code], env=environment, start_new_session=True, **how)
 
 
-@pytest.fixture(scope="module")
-def cluster(shared):
-    """What the first block starts; all of it is ended by its process group."""
-    start, _ = blocks("bash", shared)
-    with (shared / "log").open("wb") as log:
+@contextmanager
+def started(start, place, file):
+    """What a block starts, once its scheduler has written its file; all of it is ended by its process group."""
+    with (place / "log").open("wb") as log:
         process = shell(start + "\nwait", stdout=log, stderr=log)
-    yield process
+    try:
+        end = time.monotonic() + 30
+        while not (place / file).exists():
+            assert time.monotonic() < end, (place / "log").read_text()
+            time.sleep(0.05)
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process):
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(20)
     end = time.monotonic() + 20
@@ -68,14 +81,14 @@ def run(code):
 
 
 @pytest.mark.slow
-def test_the_recipe(cluster, shared):
-    _, jobs = blocks("bash", shared)
-    (python,) = blocks("python", shared)
-    end = time.monotonic() + 30
-    while not (shared / "cluster.json").exists():
-        assert time.monotonic() < end, (shared / "log").read_text()
-        time.sleep(0.05)
+def test_the_recipe(shared):
+    start, jobs, *_ = blocks("bash", shared)
+    python, _ = blocks("python", shared)
+    with started(start, shared, "cluster.json") as cluster:
+        _try_recipe(cluster, shared, jobs, python)
 
+
+def _try_recipe(cluster, shared, jobs, python):
     out = run(jobs)
     assert re.search(r"300 points, rows .*, [12] workers? with 400\.0 MiB each: kept in memory", out)
     expected = PatternSearchMDS(random_state=0).fit(squareform(pdist(np.load(shared / "points.npy"))))
@@ -97,8 +110,33 @@ def test_the_recipe(cluster, shared):
         print("MiB of an idle worker after a job:", [round(peak) for peak in peaks.values()])
 
 
+@pytest.mark.slow
+def test_the_recipe_with_tls(shared):
+    """Those with the certificate are let in; those without, or with another, get a sentence."""
+    *_, start, jobs = blocks("bash", shared)
+    _, python = blocks("python", shared)
+    with started(start, shared, "encrypted.json"):
+        run(jobs)
+        expected = PatternSearchMDS(random_state=0).fit(squareform(pdist(np.load(shared / "points.npy"))))
+        assert np.array_equal(read_result(shared / "secret-map.zarr").embedding, expected.embedding_)
+        (shared / "secret.py").write_text(python)
+        assert run(f"{sys.executable} {shared / 'secret.py'}") == f"{expected.normalized_stress_}\n"
+
+        write_certificates(shared / "foreign")
+        address = json.loads((shared / "encrypted.json").read_text())["address"]
+        assert address.startswith("tls://127.0.0.1:")
+        with pytest.raises(InputError, match=f"the scheduler at {address} uses TLS: pass --tls"):
+            connect(address)
+        with pytest.raises(InputError, match="no Dask scheduler answers at .* needs --tls"):
+            connect(address.replace("tls", "tcp"))
+        with pytest.raises(InputError, match="no Dask scheduler answers at .*: .*certificate does not match"):
+            connect(scheduler_file=shared / "encrypted.json", tls=shared / "foreign")
+        with pytest.raises(InputError, match="does not use TLS: leave out --tls, or start it with TLS"):
+            connect(address.replace("tls", "tcp"), tls=shared / "tls")
+
+
 def test_the_variables_are_those_of_our_own_clusters():
-    start, _ = blocks("bash")
+    start, *_ = blocks("bash")
     (line,) = [line for line in start.splitlines() if line.startswith("export MALLOC")]
     assert dict(pair.split("=") for pair in line.split()[1:]) == WORKER_ENVIRONMENT
 

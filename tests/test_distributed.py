@@ -2,10 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +24,8 @@ from psmds_dist.config import SolverConfig
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.kernels.warm import warm_up_solver
+from psmds_dist.plan import exact
+from psmds_dist.rows import stored
 from psmds_dist.run import embed
 from psmds_dist.store import ZarrRows, open_rows
 
@@ -38,7 +42,7 @@ def with_workers(client, count):
     return client
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -90,9 +94,16 @@ def same(mds, reference):
 FORMS = ["ours", "square", "tall", "short", "format 2"]
 
 
-@pytest.mark.parametrize("memory_limit", [None, STREAMING])
+def streaming(path, blocks=8):
+    """The smallest limit that works in one process, and so many blocks to keep."""
+    rows = stored(open_rows(path))
+    return exact(rows, 2).least + blocks * rows.block_bytes
+
+
+@pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_same_bits_from_every_layout_cached_and_streamed(stores, reference, form, memory_limit):
+def test_same_bits_from_every_layout_cached_and_streamed(stores, reference, form, streamed):
+    memory_limit = streaming(stores / form) if streamed else None
     mds = PatternSearchMDS(memory_limit=memory_limit, **SETTINGS).fit(stores / form)
     assert (mds.result_.plan.cached_share < 1) == (memory_limit is not None)
     same(mds, reference)
@@ -125,7 +136,7 @@ def test_same_bits_for_every_number_of_workers(client, stores, reference, worker
 def test_same_bits_from_foreign_chunks_on_workers(client, stores, reference):
     with_workers(client, 2)
     for form in ("square", "tall"):
-        mds = PatternSearchMDS(client=client, memory_limit="3 MB", **SETTINGS).fit(stores / form)
+        mds = PatternSearchMDS(client=client, memory_limit=streaming(stores / form), **SETTINGS).fit(stores / form)
         same(mds, reference)
 
 
@@ -192,18 +203,60 @@ def test_a_worker_killed_while_its_task_runs_changes_nothing(client, stores, ref
     assert np.array_equal(result.solution.embedding, reference.embedding_)
 
 
-def test_a_worker_that_joins_changes_nothing(client, stores, reference):
+def test_a_cluster_that_grows_and_shrinks_changes_nothing(client, stores, reference):
     with_workers(client, 1)
-    seen = set()
+    seen = []
 
-    def grow(event):
-        if event.epoch == 3:
-            client.cluster.scale(3)
-        time.sleep(0.1 if event.epoch < 12 else 0)
-        seen.add(DaskExecutor(client).n_workers)
+    def scale(event):
+        client.cluster.scale({3: 4, 9: 2}.get(event.epoch, len(client.cluster.worker_spec)))
+        if event.epoch == 8:
+            wait_for(lambda: len(names(client)) == 4)
+        if event.epoch == 13:
+            wait_for(lambda: len(names(client)) == 2)
+        seen.append(len(names(client)))
 
-    mds = PatternSearchMDS(client=client, on_epoch=grow, **SETTINGS).fit(stores / "ours")
-    assert {1, 3} <= seen
+    mds = PatternSearchMDS(client=client, on_epoch=scale, **SETTINGS).fit(stores / "ours")
+    assert seen[0] == 1
+    assert 4 in seen[7:9]
+    assert seen[-1] == 2
+    same(mds, reference)
+
+
+def names(client):
+    return {worker["name"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
+
+
+@contextmanager
+def by_hand(client, name, threads):
+    """A worker with a nanny, as one starts it on another machine, until it is pre-empted."""
+    options = ["--host", "127.0.0.1", "--no-dashboard", "--name", name, "--nthreads", str(threads)]
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", client.scheduler.address, *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_a_worker_preempted_and_replaced_by_one_of_another_kind_changes_nothing(client, stores, reference):
+    with_workers(client, 1)
+    seen = []
+    with ExitStack() as stack:
+        before = stack.enter_context(by_hand(client, "spot-1", threads=2))
+        wait_for(lambda: "spot-1" in names(client))
+
+        def preempt(event):
+            if event.epoch == 4:
+                before.send_signal(signal.SIGTERM)
+                stack.enter_context(by_hand(client, "spot-2", threads=3))
+            if event.epoch == 10:
+                wait_for(lambda: "spot-2" in names(client) and "spot-1" not in names(client))
+            seen.append(names(client))
+
+        mds = PatternSearchMDS(client=client, on_epoch=preempt, **SETTINGS).fit(stores / "ours")
+    assert "spot-1" in seen[0]
+    assert "spot-2" in seen[-1]
     same(mds, reference)
 
 
@@ -310,6 +363,42 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     wait_for(lambda: not any(_session(p.pid) == process.pid for p in members))
 
 
+STARTING = """
+import pathlib, sys, distributed
+from psmds_dist import cli
+
+told = pathlib.Path(sys.argv.pop(1))
+
+class LocalCluster(distributed.LocalCluster):
+    def __init__(self, **options):
+        told.touch()
+        super().__init__(**options)
+
+distributed.LocalCluster = LocalCluster
+cli.main()
+"""
+"""The command, but telling when its cluster starts."""
+
+
+@pytest.mark.parametrize("children", [0, 2], ids=["before the workers", "with the workers"])
+def test_ctrl_c_while_the_cluster_starts_counts(tmp_path, stores, children):
+    told = tmp_path / "told"
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTING, told, "fit", stores / "ours", tmp_path / "map.zarr", "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(lambda: told.exists() and len(psutil.Process(process.pid).children()) >= children)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err == "Error: interrupted; what was written so far is kept.\n"
+    assert not (tmp_path / "map.zarr").exists()
+    wait_for(lambda: not any(_session(p.pid) == process.pid for p in psutil.process_iter()))
+
+
 def _session(pid):
     try:
         return os.getsid(pid)
@@ -317,35 +406,62 @@ def _session(pid):
         return None
 
 
+@contextmanager
+def cluster_by_hand(port, file):
+    """A scheduler at a port, and a worker; both end at once with the block."""
+    here = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file]
+    run = partial(subprocess.Popen, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    processes = [run([sys.executable, "-m", "distributed.cli.dask_scheduler", *here, "--port", str(port)])]
+    try:
+        wait_for(file.exists)
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", *here, "--nthreads", "1", "--no-nanny"]
+        processes.append(run(worker))
+        yield processes
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait(20)
+
+
+def test_a_scheduler_that_comes_back_goes_on_with_the_run(stores, reference, tmp_path):
+    """The new one knows nothing of the old one's workers and tasks."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with ExitStack() as stack:
+        before = stack.enter_context(cluster_by_hand(port, tmp_path / "one.json"))
+        client = stack.enter_context(Client(scheduler_file=str(tmp_path / "one.json"), set_as_default=False))
+
+        def lose(event):
+            if event.epoch == 4:
+                for process in before:
+                    process.kill()
+                    process.wait(20)
+                stack.enter_context(cluster_by_hand(port, tmp_path / "two.json"))
+
+        mds = PatternSearchMDS(client=client, on_epoch=lose, **SETTINGS).fit(stores / "ours")
+        client.close()
+    same(mds, reference)
+
+
 def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
     """Nobody waits for ever: Dask's client gives up after its timeout, and the map so far comes back."""
     build(ArrayRows(matrix), tmp_path / "m.zarr", InProcessExecutor())
-    file = tmp_path / "cluster.json"
-    here = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file]
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", *here, "--port", "0"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    scheduler = subprocess.Popen(command, **quiet)
-    wait_for(file.exists)
-    worker = subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", *here, "--nthreads", "1"], **quiet)
-    try:
-        with (
-            dask.config.set({"distributed.comm.timeouts.connect": "3s"}),
-            Client(scheduler_file=str(file), set_as_default=False) as client,
-        ):
-            mds = PatternSearchMDS(
-                client=client,
-                random_state=3,
-                radius_tol=1e-9,
-                on_epoch=lambda event: scheduler.kill() if event.epoch == 4 else None,
-            )
-            began = time.monotonic()
-            with pytest.warns(ConvergenceWarning, match="the cluster was lost in the middle of the run"):
-                mds.fit(tmp_path / "m.zarr")
-            assert time.monotonic() - began < 60
-    finally:
-        for process in (worker, scheduler):
-            process.kill()
-            process.wait(20)
+    with (
+        cluster_by_hand(0, tmp_path / "cluster.json") as (scheduler, _),
+        dask.config.set({"distributed.comm.timeouts.connect": "3s"}),
+        Client(scheduler_file=str(tmp_path / "cluster.json"), set_as_default=False) as client,
+    ):
+        mds = PatternSearchMDS(
+            client=client,
+            random_state=3,
+            radius_tol=1e-9,
+            on_epoch=lambda event: scheduler.kill() if event.epoch == 4 else None,
+        )
+        began = time.monotonic()
+        with pytest.warns(ConvergenceWarning, match="the cluster was lost in the middle of the run"):
+            mds.fit(tmp_path / "m.zarr")
+        assert time.monotonic() - began < 60
     assert mds.stop_reason_ == "cluster_lost"
     assert mds.n_epochs_ >= 4
     assert np.isnan(mds.normalized_stress_)

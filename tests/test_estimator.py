@@ -258,7 +258,8 @@ def test_wrong_parameters_are_a_sentence(matrix, wrong, sentence):
     "init", [np.zeros((3, 2)), np.full((N, 2), np.nan), [["a", "b"]] * N, [[1], [2, 3]]], ids=range(4)
 )
 def test_wrong_starts_are_a_sentence(matrix, init):
-    with pytest.raises(InputError, match=re.escape(f"of shape ({N}, 2)")):
+    wanted = re.escape(f"init must be finite coordinates of shape ({N}, 2)")
+    with pytest.raises(InputError, match=f"{wanted}|init cannot be made an array"):
         PatternSearchMDS().fit(matrix, init=init)
 
 
@@ -289,3 +290,22 @@ def test_save_writes_what_the_command_line_reads(matrix, tmp_path):
     with pytest.raises(InputError, match="already holds a result"):
         mds.save(tmp_path / "map.zarr")
     mds.save(tmp_path / "map.zarr", overwrite=True)
+
+
+def test_starts_far_beyond_the_data_are_a_sentence(matrix):
+    x = np.random.default_rng(0).normal(size=(N, 2))
+    for init in (x * 1e200, x * 1e6, x + 1e30):
+        with pytest.raises(InputError, match="init reaches out to .*(centre it|scale it down)"):
+            PatternSearchMDS().fit(matrix, init=init)
+    with pytest.raises(InputError, match="radius is 1e.19, more than 10000 times the root mean square"):
+        PatternSearchMDS(radius=1e19).fit(matrix)
+    for init in (x * 1j, np.ma.array(x, mask=x > 0)):
+        with pytest.raises(InputError, match="init must be finite coordinates"):
+            PatternSearchMDS().fit(matrix, init=init)
+
+
+def test_where_a_start_lies_does_not_matter(matrix):
+    x = np.round(np.random.default_rng(0).normal(size=(N, 2)), 2)
+    near = PatternSearchMDS(random_state=0).fit(matrix, init=x)
+    far = PatternSearchMDS(random_state=0).fit(matrix, init=x + 2.0**10)
+    assert far.normalized_stress_ == pytest.approx(near.normalized_stress_, rel=0.02)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from psmds_dist import rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, on_dask
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, crew, on_dask
 from psmds_dist.executor.pace import Pace
 from psmds_dist.executor.round import Round
 from psmds_dist.ingest import ArrayRows
@@ -48,6 +49,7 @@ def failing(blocks, error):
 
 
 def ending_the_process(blocks):
+    time.sleep(1.5)  # Dask's nanny does not replace a worker that dies in the moment of its start
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -64,7 +66,7 @@ def threads_of_kernels(blocks):
     return numba.get_num_threads()
 
 
-def wait_for(condition, seconds=20.0):
+def wait_for(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -190,27 +192,22 @@ def test_cancelled_tasks_are_issued_again(client, quiet):
 
 @pytest.mark.slow
 def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet):
-    began = time.monotonic()
     with pytest.raises(WorkerError, match=r"lost its workers 4 times .* out of memory: lower memory_limit"):
         list(DaskExecutor(client).run(ending_the_process, range(2)))
-    assert time.monotonic() - began < 60
+    time.sleep(2)  # what was called off runs to its end in the worker that has it
     wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
     assert len(list(DaskExecutor(client).run(total, BLOCKS))) == 2  # the cluster is of use still
 
 
-def _ignores_interrupts():
-    return signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-
-
-def test_workers_ignore_interrupts_the_restarted_ones_too(client, quiet):
+def test_interrupts_do_not_reach_workers_the_restarted_ones_neither(client, quiet):
     pids = client.run(os.getpid)
     os.kill(next(iter(pids.values())), signal.SIGKILL)
     wait_for(lambda: len(set(client.run(os.getpid, on_error="ignore")) - set(pids)) == 1)
-    wait_for(lambda: set(client.run(_ignores_interrupts, on_error="ignore").values()) == {True})
-    for pid in client.run(os.getpid).values():
+    before = client.run(os.getpid)
+    for pid in before.values():
         os.kill(pid, signal.SIGINT)
-    time.sleep(0.2)
-    assert len(client.run(os.getpid)) == 2
+    time.sleep(0.5)
+    assert client.run(os.getpid) == before
 
 
 def _mark(place):
@@ -224,7 +221,7 @@ def test_prepare_runs_on_workers_that_come_later(client, tmp_path, quiet):
     pids = {str(os.getpid()), *map(str, client.run(os.getpid).values())}
     assert {place.name for place in tmp_path.iterdir()} == pids
     os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
-    wait_for(lambda: len(list(tmp_path.iterdir())) == 4)
+    wait_for(lambda: len(list(tmp_path.iterdir())) == 4 and len(names_of(client)) == 2)
     executor.close()
     assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
 
@@ -317,6 +314,31 @@ def test_a_scheduler_without_workers_is_told(monkeypatch):
         DaskExecutor(client)
 
 
+def test_a_wait_for_busy_workers_is_told(client, caplog, monkeypatch):
+    monkeypatch.setattr(crew, "QUIET", 0.1)
+    caplog.set_level("INFO", "psmds_dist")
+    busy = client.map(time.sleep, [1, 1], pure=False)
+    DaskExecutor(client)
+    (told,) = [record.message for record in caplog.records if record.name.startswith("psmds_dist")]
+    assert re.fullmatch("all workers of tcp://.* are busy: waiting for one", told)
+    client.cancel(busy)
+
+
+def test_a_wait_for_workers_is_told_and_an_adaptive_cluster_starts_one(caplog, monkeypatch):
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr(crew, "QUIET", 0.1)
+    caplog.set_level("INFO", "psmds_dist")
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1", threads_per_worker=1) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=1, interval="200ms")
+        assert list(DaskExecutor(client).run(total, [1, 2])) == [([1, 2], 3)]
+    told, *_ = [record.message for record in caplog.records if record.name.startswith("psmds_dist")]
+    assert re.fullmatch("no worker is connected to tcp://.*: waiting for one", told)
+
+
 @pytest.mark.parametrize("address", ["nowhere", "nonsense://127.0.0.1:1", "127.0.0.1:door"])
 def test_a_process_ends_after_a_wrong_address(address):
     code = f"from psmds_dist.executor import connect; connect({address!r})"
@@ -336,3 +358,20 @@ def test_connecting_in_vain_is_a_sentence(tmp_path, monkeypatch):
         for address in ("tcp://127.0.0.1:1", "nonsense://127.0.0.1:1"):
             with pytest.raises(InputError, match="no Dask scheduler answers at"):
                 connect(address)
+
+
+def test_a_cluster_that_loses_its_workers_for_good_ends_the_wait():
+    """As far as Dask's setting goes; nobody but ourselves starts workers for a cluster of ours."""
+    from dask import config
+    from distributed import Client, LocalCluster
+
+    with (
+        config.set({"distributed.scheduler.no-workers-timeout": "2s"}),
+        LocalCluster(n_workers=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", threads_per_worker=1) as cluster,
+        Client(cluster, set_as_default=False) as alone,
+    ):
+        executor = DaskExecutor(alone)
+        cluster.scale(0)
+        wait_for(lambda: executor.n_workers == 0)
+        with pytest.raises(WorkerError, match="has had no free worker for [0-9]+ seconds"):
+            list(executor.run(total, [1, 2]))

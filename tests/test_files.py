@@ -2,7 +2,7 @@
 
 import pytest
 
-from psmds_dist.files import built_beside, moved_aside, replaced_file
+from psmds_dist.files import built_beside, file_beside, moved_aside
 
 LEFT = ".map.zarr.new-0123456789ab"
 OLD = ".map.zarr.old-ba9876543210"
@@ -56,9 +56,14 @@ def test_an_older_directory_comes_back_when_its_successor_does_not(tmp_path):
 
 
 def test_a_file_that_is_not_finished_is_not_there(tmp_path):
-    with pytest.raises(TypeError), replaced_file(tmp_path / "state") as file:
+    with pytest.raises(TypeError), file_beside(tmp_path / "state") as fresh, fresh.open("wb") as file:
         file.writelines([b"half", None])
     assert names(tmp_path) == []
-    with replaced_file(tmp_path / "state") as file:
-        file.write(b"whole")
+    with file_beside(tmp_path / "state") as fresh:
+        fresh.write_bytes(b"whole")
     assert (tmp_path / "state").read_bytes() == b"whole"
+    with file_beside(tmp_path / "state") as fresh:
+        fresh.write_bytes(b"newer")
+        assert (tmp_path / "state").read_bytes() == b"whole"
+    assert (tmp_path / "state").read_bytes() == b"newer"
+    assert names(tmp_path) == ["state"]

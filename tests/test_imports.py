@@ -36,9 +36,10 @@ def test_nothing_heavy_is_loaded_early(code):
     assert loaded_after(code) == []
 
 
-def test_small_input_never_waits_for_dask_or_matplotlib():
-    code = "import numpy as np, psmds_dist\npsmds_dist.PatternSearchMDS(max_epochs=1).fit(1 - np.eye(5))"
-    assert not {"dask", "distributed", "matplotlib", "rich"} & set(loaded_after(code))
+@pytest.mark.parametrize("estimator", ["psmds_dist.PatternSearchMDS()", "landmarks.LandmarkMDS(refine='full')"])
+def test_small_input_never_waits_for_what_it_does_not_need(estimator):
+    code = f"import numpy as np, psmds_dist, landmarks\n{estimator}.fit(1 - np.eye(5))"
+    assert not {"zarr", "dask", "distributed", "matplotlib", "rich"} & set(loaded_after(code))
 
 
 def seconds_of(command):

@@ -150,3 +150,27 @@ def test_dask_arrays_of_unknown_shape(matrix):
 def test_scratch_must_be_a_place(tmp_path, matrix):
     with pytest.raises(InputError, match=r"scratch='.*nowhere' cannot be written to: No such file"):
         PatternSearchMDS(scratch=tmp_path / "nowhere").fit(dask.array.from_array(matrix))
+
+
+def test_a_file_is_used_in_place(tmp_path, matrix):
+    np.save(tmp_path / "square.npy", matrix)
+    np.save(tmp_path / "condensed.npy", squareform(matrix.astype(float), checks=False))
+    for name in ("square.npy", "condensed.npy"):
+        np.testing.assert_array_equal(rows_of(tmp_path / name), matrix)
+    expected = PatternSearchMDS(random_state=0).fit(matrix)
+    found = PatternSearchMDS(random_state=0).fit(str(tmp_path / "square.npy"))
+    assert np.array_equal(found.embedding_, expected.embedding_)
+
+
+@pytest.mark.parametrize("given", [[[0, 1], [1]], [[0, 1, 2], [1, 0]]])
+def test_ragged_lists_are_a_sentence(given):
+    with pytest.raises(InputError, match="X cannot be made an array"):
+        rows_of(given)
+
+
+def test_numbers_too_large_for_their_type_are_a_sentence(matrix):
+    huge = matrix.astype(float) * 1e40
+    for given in (huge, dask.array.from_array(huge, chunks=40), squareform(huge, checks=False)):
+        with pytest.raises(InputError, match="infinite entries as float32"):
+            PatternSearchMDS().fit(given)
+    assert PatternSearchMDS(dtype="float64").fit(huge).normalized_stress_ < 0.5

@@ -205,11 +205,9 @@ def _held_bytes():
 def test_rows_are_let_go_after_a_fit(client, inputs):
     with_workers(client, 2)
     held = []
-    mds = LandmarkMDS(
-        client=client, metric="euclidean", refine="panel",
-        on_stage=lambda text: held.append(sum(client.run(_held_bytes).values())),
-        **SETTINGS,
-    ).fit(inputs / "points.npy")  # fmt: skip
+    note = lambda text: held.append(sum(client.run(_held_bytes).values()))  # noqa: E731
+    settings = {"metric": "euclidean", "refine": "panel", "on_stage": note, **SETTINGS}
+    mds = LandmarkMDS(client=client, **settings).fit(inputs / "points.npy")
     assert max(held) >= N * S * 4
     assert sum(client.run(_held_bytes).values()) == 0
     assert mds.embedding_.shape == (N, 2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from psmds_dist import plan
 from psmds_dist.partition import Layout, parse_bytes
-from psmds_dist.plan import FIXED, KERNELS, Needs, RowMemory, Stored, exceeded
+from psmds_dist.plan import FIXED, KERNELS, SPARE, Needs, RowMemory, Stored, exceeded
 from psmds_dist.types import BudgetError
 
 MIB = 2**20
@@ -87,7 +87,8 @@ def test_a_refusal_names_a_limit_that_works_and_is_the_smallest(needs):
 @given(NEEDS, st.integers(0, 10**12), st.integers(0, 10**12))
 def test_more_memory_never_leaves_less_for_rows(needs, more, still_more):
     one, other = needs.least + more, needs.least + more + still_more
-    assert needs.budget(one) + still_more == needs.budget(other)
+    assert needs.budget(one) <= needs.budget(other) <= other - needs.total
+    assert needs.budget(other) >= other - needs.total - SPARE
     assert needs.room(one) <= needs.room(other)
     if not needs.rows.resident:
         kept = [RowMemory.plan(needs.rows, needs.budget(limit)).cached_blocks for limit in (one, other)]
@@ -135,8 +136,8 @@ def test_the_stage_that_needs_most_refuses():
 def test_a_process_may_have_its_limit_and_an_interpreter():
     limit = 400 * MIB
     fresh = {"a": (50 * MIB, 60 * MIB), "b": (150 * MIB, 150 * MIB)}
-    assert exceeded(limit, fresh, {"a": limit + FIXED, "b": limit + 150 * MIB + KERNELS}) == {}
-    assert exceeded(limit, fresh, {"a": limit + FIXED + 1, "b": limit}) == {"a": 1}
+    assert exceeded(limit, fresh, {"a": limit + FIXED + SPARE, "b": limit + 150 * MIB + KERNELS}) == {}
+    assert exceeded(limit, fresh, {"a": limit + FIXED + SPARE + 1, "b": limit}) == {"a": SPARE + 1}
     assert "1 process took more memory" in plan.describe_exceeded({"a": 1})
     assert "the most b by 2.0 MiB" in plan.describe_exceeded({"a": MIB, "b": 2 * MIB})
 
@@ -146,10 +147,10 @@ def test_what_a_session_held_before_is_not_the_fault_of_a_run():
     before = {"in-process": (5000 * MIB, 9000 * MIB)}
     assert exceeded(limit, before, {"in-process": 9000 * MIB}) == {}  # the peak is an old one
     assert exceeded(limit, before, {"in-process": 9001 * MIB}) == {"in-process": (9001 - 5480) * MIB}
-    assert exceeded(limit, {}, {"new worker": limit + FIXED + 5}) == {"new worker": 5}
+    assert exceeded(limit, {}, {"new worker": limit + FIXED + 20 * MIB}) == {"new worker": 20 * MIB}
 
 
 def test_a_pass_that_reads_both_orders_reads_fewer_rows_together():
     once, thrice = (plan.building(Stored(Layout(20_000), 4, 20_000, copies=copies)) for copies in (1, 3))
-    assert once.room(100 * MIB) >= 3 * thrice.room(100 * MIB) > 0
+    assert once.room(100 * MIB) > 2.9 * thrice.room(100 * MIB) > 0
     assert isinstance(once, Needs)

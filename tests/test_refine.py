@@ -1,5 +1,7 @@
 """Refinement through the panel, and how a polish begins."""
 
+import math
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -8,8 +10,8 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from landmarks.place import Frame, Place, place
 from landmarks.refine import (
-    END,
     LARGEST,
+    SETTLED,
     START,
     Pull,
     moved,
@@ -187,8 +189,9 @@ def test_how_a_polish_begins_and_ends():
     radius = config.radius
     while radius > config.radius_tol:
         radius, halvings = radius / 2, halvings + 1
-    assert halvings == round(np.log2(1 / END))
-    assert polish_config(2, 0, 0.02, 1.0, eps=0.5).eps == 0.5
+    assert halvings == math.ceil(math.log2(START / SETTLED))
+    exact = polish_config(2, 0, 0.0, 1.0)
+    assert 0 < exact.radius <= exact.radius_tol
 
 
 def test_a_scene_is_what_it_says():

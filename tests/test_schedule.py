@@ -111,9 +111,48 @@ def test_a_solve_ends_when_the_next_radius_would_be_at_the_tolerance():
 def test_the_default_tolerance_follows_the_scale_of_the_data():
     config = SolverConfig()
     assert schedule.end_radius(config, 50.0) == pytest.approx(0.01)
-    state, report = State(X, 0.019, 9, 4.0), EpochReport(X, 4.0, 5)
+    state, report = State(X, 0.019, 9, 0.04), EpochReport(X, 0.04, 5)
     assert advance(state, report, config, 50.0)[1] is StopReason.RADIUS
     assert advance(state, report, config, 5.0)[1] is None
+
+
+def test_noisy_data_end_where_moves_drown_in_the_residual():
+    mse = 25.0
+    end = schedule.end_radius(SolverConfig(eps=1e-3), 10.0, mse)
+    assert end == pytest.approx(math.sqrt(6e-3) * 5)
+    report = EpochReport(X, mse * 25, 5)
+    for radius, reason in ((2 * end, StopReason.RADIUS), (2.01 * end, None)):
+        assert advance(State(X, radius, 9, mse * 25), report, SolverConfig(eps=1e-3), 10.0)[1] is reason
+    assert schedule.end_radius(SolverConfig(eps=1e-3, radius_tol=0.1), 10.0, mse) == 0.1
+    assert schedule.end_radius(SolverConfig(eps=1e-3, bad_moves=False), 10.0, mse) == pytest.approx(2e-3)
+    assert schedule.end_radius(SolverConfig(eps=0), 10.0, mse) == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize("mse", [math.inf, math.nan, 1e300])
+def test_an_exploded_map_does_not_end_a_solve(mse):
+    config = SolverConfig()
+    assert schedule.end_radius(config, 1.0, mse) <= 0.025
+    assert schedule.small_gain(1e3, mse, config) == config.eps
+
+
+def test_a_solve_that_begins_near_its_end_halves_the_radius_earlier():
+    near = SolverConfig(radius=0.5)
+    assert schedule.small_gain(0.3, 1.0, near) == pytest.approx(0.06)
+    assert schedule.small_gain(0.003, 1.0, near) == near.eps
+    assert schedule.small_gain(0.3, 1.0, SolverConfig(radius=0.5, eps=0.1)) == 0.1
+    for far in (SolverConfig(), SolverConfig(radius=0.51), SolverConfig(radius=0.5, bad_moves=False)):
+        assert schedule.small_gain(0.3, 1.0, far) == far.eps
+    report = EpochReport(X, 25.0, 5)
+    for was, radius in ((26.4, 0.15), (26.6, 0.3)):  # gains of 5.6 % and 6.4 %
+        assert advance(State(X, 0.3, 3, was), report, near, 1.0)[0].radius == radius
+
+
+@pytest.mark.parametrize(("spread", "cost"), [(0.5, 1 / 6), (1.0, 2 / 3)])
+def test_what_displaced_points_cost(spread, cost):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(1000, 2))
+    moved = x + random.uniform(-spread * 0.01, spread * 0.01, x.shape)
+    assert np.square(pdist(moved) - pdist(x)).mean() == pytest.approx(cost * 0.01**2, rel=0.05)
 
 
 def test_a_monotone_solve_leaves_its_last_radius_only_when_no_point_moved():

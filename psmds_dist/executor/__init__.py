@@ -5,6 +5,7 @@ The only package that imports Dask, and it does so late: small input never waits
 
 from psmds_dist.executor.arrays import write_dask_array as write_dask_array
 from psmds_dist.executor.clusters import connect as connect
+from psmds_dist.executor.clusters import dask_silenced as dask_silenced
 from psmds_dist.executor.clusters import local_client as local_client
 from psmds_dist.executor.in_process import InProcessExecutor as InProcessExecutor
 from psmds_dist.executor.on_dask import DaskExecutor as DaskExecutor

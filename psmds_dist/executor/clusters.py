@@ -13,7 +13,7 @@ from multiprocessing.resource_tracker import ensure_running
 from typing import TYPE_CHECKING
 
 from psmds_dist.executor.crew import PATIENCE
-from psmds_dist.executor.security import tls_security
+from psmds_dist.executor.security import require_same_security, tls_security
 from psmds_dist.types import InputError
 
 if TYPE_CHECKING:
@@ -48,15 +48,30 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
         if scheduler_file is not None:
             with open(scheduler_file, encoding="utf-8") as file:
                 address = json.load(file)["address"]
-        if tls is not None and "://" not in str(address):
-            address = f"tls://{address}"
-        get_address_host_port(address)  # a client that stumbled over its address would never let the process end
+        address = str(address)
+        if "://" not in address:
+            address = f"{'tcp' if tls is None else 'tls'}://{address}"
+        # a client that stumbled over its address or security would never let the process end
+        get_address_host_port(address)
+        require_same_security(address, security)
         # waits as long as Dask's setting distributed.comm.timeouts.connect says; as the default client it
         # would change Dask's settings, and leave them changed when nobody answers
         return Client(address, set_as_default=False, security=security)
-    except (OSError, TimeoutError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        place = scheduler_file or address
-        raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {error}.") from None
+    except InputError:
+        raise
+    except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        place, what = scheduler_file or address, str(error).rstrip(".")
+        hint = "" if tls else "; one that uses TLS has an address that begins with tls://, and needs --tls"
+        raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {what}{hint}.") from None
+
+
+@contextlib.contextmanager
+def dask_silenced() -> Iterator[None]:
+    """Keep Dask from logging its own view of faults that end in a sentence of ours."""
+    from distributed.utils import silence_logging_cmgr
+
+    with silence_logging_cmgr(logging.CRITICAL):
+        yield
 
 
 WORKER_ENVIRONMENT = {

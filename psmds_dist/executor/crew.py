@@ -115,15 +115,15 @@ class Crew:
         Raises
         ------
         WorkerError
-            When nobody can in ``patience`` seconds.
+            When nobody can in ``patience`` seconds, or in Dask's own distributed.scheduler.no-workers-timeout.
         """
         began = time.monotonic()
         call: Future | None = None
         told = False
         while not self.look():
             waited = time.monotonic() - began
-            if waited > patience:
-                raise self._nobody_free(patience)
+            if waited > patience or (call is not None and call.status == "error"):
+                raise self._nobody_free(waited)
             if waited > QUIET and not told:
                 log.info("no worker is connected to %s: waiting for one", self._place())
                 told = True
@@ -153,7 +153,7 @@ class Crew:
 
     def _nobody_free(self, patience: float) -> WorkerError:
         return WorkerError(
-            f"the Dask scheduler at {self._place()} has had no free worker for {patience:g} seconds: start some "
+            f"the Dask scheduler at {self._place()} has had no free worker for {patience:.0f} seconds: start some "
             f"with 'dask worker {self._place()}', or wait for those that are starting."
         )
 
@@ -193,13 +193,12 @@ class Crew:
 
         async def told() -> list[Any]:
             carried_out = asyncio.ensure_future(order())
+            carried_out.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains
             answers = await self._answers(asked, bool)
             everyone = len(asked) == len(self.present) and not any(isinstance(a, TimeoutError) for a in answers)
             await asyncio.wait({carried_out}, timeout=None if everyone else 0)
             if carried_out.done():
                 carried_out.result()
-            else:
-                carried_out.add_done_callback(lambda late: late.cancelled() or late.exception())
             return answers
 
         for address, answer in zip(asked, self.client.sync(told), strict=True):

@@ -29,6 +29,12 @@ def lost_too_often(cause: str) -> WorkerError:
 
 def raise_explained(error: Exception) -> NoReturn:
     """Raise faults of the cluster in words of this package, and a work's own as they are."""
+    from distributed.comm import CommClosedError
+
+    if isinstance(error, CommClosedError):
+        raise WorkerError(
+            f"the connection to the Dask scheduler broke ({error}): see whether it still runs, and start this again."
+        ) from error
     if is_loss(error):
         raise lost_too_often(type(error).__name__) from error
     if isinstance(error, ModuleNotFoundError):

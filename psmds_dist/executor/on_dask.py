@@ -160,7 +160,7 @@ class DaskExecutor:
         """
         if self._client.status != "running":
             return
-        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError, ValueError):  # a new scheduler knows no plugin
             self._crew.look()
             self._crew.ask(rows.release)
             while self._prepared:

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -32,9 +32,10 @@ LOOK = 1.0
 
 @dataclass(eq=False)
 class Part:
-    """Blocks that are answered together, and how often they were lost with their worker."""
+    """Blocks that are answered together, who was asked, and how often they were lost with their worker."""
 
     blocks: list[int]
+    futures: list[Future] = field(default_factory=list)
     losses: int = 0
 
 
@@ -68,7 +69,7 @@ class Round(Generic[R]):
         self._work = work
         self._kind = _kind(work)
         self._held: Future | None = None
-        self._open: list[Part] = []
+        self._open: dict[Part, None] = {}
         self._out: dict[Future, Errand] = {}
         self._done: Queue[Future] = Queue()
         self._since: dict[str, float] = {}
@@ -81,7 +82,7 @@ class Round(Generic[R]):
         owned = owners(blocks, {name: worker.threads for name, worker in able.items()})
         for name, own in owned.items():
             for part in map(Part, groups(own, group)):
-                self._open.append(part)
+                self._open[part] = None
                 self._issue(part, able[name])
         while self._open:
             future = self._next()
@@ -99,12 +100,12 @@ class Round(Generic[R]):
     def _issue(self, part: Part, worker: Worker) -> None:
         if self._held is None:
             self._held = self._send(worker)
-        if not any(errand.worker.address == worker.address for errand in self._out.values()):
-            self._since[worker.address] = time.monotonic()
+        self._since.setdefault(worker.address, time.monotonic())
         blocks = np.array(part.blocks, dtype=np.int64)  # not a list, in which Dask would look for futures
         key = f"psmds-{uuid.uuid4().hex}"
         future = self._crew.client.submit(call, self._held, blocks, key=key, pure=False, workers=[worker.address])
         self._out[future] = Errand(part, worker)
+        part.futures.append(future)
         future.add_done_callback(self._done.put)
 
     def _send(self, worker: Worker) -> Future:
@@ -135,8 +136,8 @@ class Round(Generic[R]):
             now = time.monotonic()
             self._rates.append((now - self._since[worker.address]) * worker.threads / len(part.blocks))
             self._since[worker.address] = now
-            self._open.remove(part)
-            self._drop([twin for twin, other in self._out.items() if other.part is part])
+            del self._open[part]
+            self._drop([twin for twin in part.futures if twin in self._out])
             yield part.blocks, result
 
     def _lose(self, part: Part, cause: str) -> None:
@@ -174,7 +175,10 @@ class Round(Generic[R]):
             self._crew.await_able()
             stranded = self._stranded()
         for part in stranded:
-            self._issue(part, min(self._crew.able.values(), key=self._load))
+            worker = min(self._crew.able.values(), key=self._load)
+            if not self._load(worker):
+                self._since.pop(worker.address, None)  # it was idle, not late
+            self._issue(part, worker)
         self._looked = time.monotonic()
 
     def _stranded(self) -> list[Part]:

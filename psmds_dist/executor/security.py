@@ -21,7 +21,7 @@ def write_certificates(folder: str) -> None:
     Raises
     ------
     InputError
-        When there are some already, or the package that makes them is missing.
+        When there are some already.
     """
     from distributed import Security
 
@@ -29,13 +29,7 @@ def write_certificates(folder: str) -> None:
     for path in (certificate, key):
         if os.path.lexists(path):
             raise InputError(f"{path} is there already: give another directory, or delete both files.")
-    try:
-        made = Security.temporary()
-    except ImportError:
-        raise InputError(
-            "making certificates needs the package cryptography: pip install 'psmds-dist[tls]', or put your own "
-            f"{CERTIFICATE} and {KEY} there."
-        ) from None
+    made = Security.temporary()
     os.makedirs(folder, mode=0o700, exist_ok=True)
     _write(key, made.tls_client_key)
     _write(certificate, made.tls_client_cert)
@@ -63,7 +57,8 @@ def tls_security(folder: str) -> Security:
                 pass
         except OSError as error:
             raise InputError(
-                f"--tls: {path} cannot be read ({error.strerror}): give the directory that 'psmds certificates' made."
+                f"the TLS file {path} cannot be read ({error.strerror}): give the directory that 'psmds certificates' "
+                "made."
             ) from None
     roles = ("client", "scheduler", "worker")
     security = Security(
@@ -76,7 +71,24 @@ def tls_security(folder: str) -> Security:
         security.get_connection_args("client")
     except ssl.SSLError as error:
         raise InputError(
-            f"--tls: {certificate} and {key} are no certificate and its key ({error.reason or error}): make new ones "
+            f"{certificate} and {key} are no certificate and its key ({error.reason or error}): make new ones "
             "with 'psmds certificates'."
         ) from None
     return security
+
+
+def require_same_security(address: str, security: Security | None) -> None:
+    """Refuse a scheduler that uses TLS when we do not, and the other way round.
+
+    Raises
+    ------
+    InputError
+        In both cases.
+    """
+    from distributed import Security
+
+    ours = (security or Security()).get_connection_args("client")  # Dask's own settings may have it too
+    if address.startswith("tls://") and ours["ssl_context"] is None:
+        raise InputError(f"the scheduler at {address} uses TLS: pass --tls with the directory of its certificate.")
+    if ours["require_encryption"] and address.startswith("tcp://"):
+        raise InputError(f"the scheduler at {address} does not use TLS: leave out --tls, or start it with TLS.")

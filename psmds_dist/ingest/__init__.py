@@ -2,13 +2,14 @@
 
 from psmds_dist.ingest.building import build
 from psmds_dist.ingest.ids import check_ids, read_ids
-from psmds_dist.ingest.points import Metric, Points, open_points
+from psmds_dist.ingest.points import Metric, Points, open_points, seem_dissimilarities
 from psmds_dist.ingest.sources import (
     ArrayRows,
     ColumnSource,
     NpyMatrix,
     Symmetrized,
     ZeroDiagonal,
+    open_matrix,
     open_npy,
 )
 
@@ -22,7 +23,9 @@ __all__ = [
     "ZeroDiagonal",
     "build",
     "check_ids",
+    "open_matrix",
     "open_npy",
     "open_points",
     "read_ids",
+    "seem_dissimilarities",
 ]

@@ -34,7 +34,7 @@ def read_ids(path: str | os.PathLike[str], n: int) -> list[str]:
         names = _read(place)
     except FileNotFoundError:
         raise InputError(f"the ids file {place} does not exist; give a text, .csv, .tsv or .npy file.") from None
-    except (UnicodeDecodeError, ValueError, csv.Error) as error:
+    except (ValueError, EOFError, csv.Error) as error:
         raise InputError(f"the ids file {place} cannot be read ({error}); save it as UTF-8 text.") from None
     if place.suffix.lower() in DELIMITERS and len(names) == n + 1:
         names = names[1:]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -12,11 +13,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.arrays import fill
+from psmds_dist.check import require_size
 from psmds_dist.ingest.sources import file_identity, load_npy, require_numeric
 from psmds_dist.types import Floats, InputError, Rows
 
 SCRATCH_BYTES = 1_000_000
 """Float64 distances computed at a time before they are converted: small enough for the cache."""
+
+
+@contextmanager
+def trying(metric: str, where: str) -> Iterator[None]:
+    """Turn what a metric that does not suit its points ends in, overflow among it, into a sentence."""
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            yield
+    except InputError:
+        raise
+    except (ValueError, TypeError, FloatingPointError, np.linalg.LinAlgError) as error:
+        raise InputError(
+            f"metric {metric!r} cannot be used on {where} ({error}); give a metric of scipy.spatial.distance.cdist, "
+            "and parameters it takes."
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +69,7 @@ class Points:
         scratch = np.empty((min(step, hi - lo), self.n))
         for first in range(lo, hi, step):
             last = min(first + step, hi)
-            out[first - lo : last - lo] = space.distances(first, last, scratch[: last - first])
+            fill(out[first - lo : last - lo], space.distances(first, last, scratch[: last - first]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +192,22 @@ def open_points(
     place = os.path.abspath(path)
     values = load_npy(place)
     _require_points(values, place)
+    require_size(int(values.shape[0]))
     chosen = dict(options or {})
     token = f"points {file_identity(place)} {Metric(metric, chosen).described} {dtype}"
     source = Points(place, int(values.shape[0]), metric, chosen, np.dtype(dtype), token)
     _try_metric(source)
     return source
+
+
+def seem_dissimilarities(path: str | os.PathLike[str], sample: int = 500) -> bool:
+    """Whether points look like a matrix of dissimilarities: square, zero on the diagonal, symmetric in a sample."""
+    values = load_npy(os.path.abspath(path))
+    if values.ndim != 2 or values.shape[0] != values.shape[1] or values.diagonal().any():
+        return False
+    some = np.unique(np.linspace(0, len(values) - 1, sample).astype(np.int64))
+    part = np.asarray(values[np.ix_(some, some)])
+    return bool(part.any() and (part >= 0).all() and (part == part.T).all())
 
 
 def _require_points(values: NDArray[Any], where: str) -> None:
@@ -192,12 +221,5 @@ def _require_points(values: NDArray[Any], where: str) -> None:
 
 
 def _try_metric(source: Points) -> None:
-    try:
+    with trying(source.metric, source.path):
         _space(source).distances(0, 1, np.empty((1, source.n)))
-    except InputError:
-        raise
-    except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise InputError(
-            f"metric {source.metric!r} cannot be used on {source.path} ({error}); give a metric of "
-            "scipy.spatial.distance.cdist, and parameters it takes."
-        ) from None

@@ -7,12 +7,16 @@ import os
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.arrays import fill
 from psmds_dist.types import InputError, Rows, RowSource
+
+if TYPE_CHECKING:
+    from psmds_dist.store import ZarrRows
 
 GATHER_BYTES = 4_000_000
 """Scratch for gathering entries that do not lie side by side."""
@@ -61,7 +65,7 @@ def matrix_size(values: Numbers, where: str) -> int:
 def fill_rows(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> None:
     """Copy rows ``lo`` to ``hi`` of a square or condensed matrix."""
     if values.ndim == 2:
-        out[: hi - lo] = values[lo:hi]
+        fill(out[: hi - lo], values[lo:hi])
     else:
         _fill_condensed(values, n, lo, hi, out)
 
@@ -71,14 +75,14 @@ def _fill_condensed(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> Non
     for i in range(lo, hi):
         start = _condensed_start(n, i)
         out[i - lo, i] = 0
-        out[i - lo, i + 1 :] = values[start + i + 1 : start + n]
+        fill(out[i - lo, i + 1 :], values[start + i + 1 : start + n])
     within = out[: hi - lo, lo:hi]
     within[np.tril_indices(hi - lo, -1)] = within.T[np.tril_indices(hi - lo, -1)]
     step = max(1, GATHER_BYTES // (8 * (hi - lo)))
     for first in range(0, lo, step):
         above = np.arange(first, min(first + step, lo))
         places = _condensed_start(n, above)[:, None] + np.arange(lo, hi)
-        out[: hi - lo, above[0] : above[-1] + 1] = values[places].T
+        fill(out[: hi - lo, above[0] : above[-1] + 1], values[places].T)
 
 
 def _condensed_start(n: int, i: Any) -> Any:
@@ -149,6 +153,22 @@ def open_npy(path: str | os.PathLike[str], dtype: str = "float32") -> NpyMatrix:
     rows_lie_together = values.ndim == 2 and values.flags.c_contiguous
     token = f"npy {file_identity(place)} {dtype}"
     return NpyMatrix(place, n, np.dtype(dtype), token, 1 if rows_lie_together else n)
+
+
+def open_matrix(path: Any, dtype: str | None = None) -> NpyMatrix | ZarrRows:
+    """Open a matrix where it lies: a ``.npy`` file, or a store of ours or another Zarr array.
+
+    Parameters
+    ----------
+    path : path, URL or zarr.Array
+        A file that is no ``.zip`` is taken for a ``.npy`` file.
+    dtype : {"float32", "float64"}, optional
+        Type of the rows to deliver; by default float32, except that our stores deliver what they hold.
+    """
+    from psmds_dist.store import open_rows  # late: needs Zarr
+
+    is_file = isinstance(path, str | os.PathLike) and os.path.isfile(path) and not str(path).endswith(".zip")
+    return open_npy(path, dtype or "float32") if is_file else open_rows(path, dtype)
 
 
 class ArrayRows:

@@ -118,7 +118,7 @@ def axis_gain(t: Rows, line: Rows, centre: Any, moved: Rows, distances: Rows, r:
 
 
 @tile
-def _segment(lo: int, hi: int, i: int, part: int) -> Any:
+def segment(lo: int, hi: int, i: int, part: int) -> Any:
     """Columns of a tile left (part 0) or right (part 1) of the self pair; one of them is empty in most tiles."""
     if part == 0:
         return lo, min(hi, i)
@@ -137,7 +137,7 @@ def propose_2d(
         error = east = west = north = south = 0.0
         for lo in range(0, n, TILE):
             for part in range(2):
-                a, b = _segment(lo, min(n, lo + TILE), i, part)
+                a, b = segment(lo, min(n, lo + TILE), i, part)
                 if a < b:
                     part_error, e, w, n_, s = tile_2d(rows[slot, a:b], x[0, a:b], x[1, a:b], x[0, i], x[1, i], r)
                     error += part_error
@@ -168,7 +168,7 @@ def propose_3d(
         error = east = west = north = south = up = down = 0.0
         for lo in range(0, n, TILE):
             for part in range(2):
-                a, b = _segment(lo, min(n, lo + TILE), i, part)
+                a, b = segment(lo, min(n, lo + TILE), i, part)
                 if a < b:
                     part_error, e, w, n_, s, p, d = tile_3d(
                         rows[slot, a:b], x[0, a:b], x[1, a:b], x[2, a:b], x[0, i], x[1, i], x[2, i], r
@@ -217,7 +217,7 @@ def propose_any(
         gains[k] = 0.0
         for lo in range(0, n, WIDE_TILE):
             for part in range(2):
-                a, b = _segment(lo, min(n, lo + WIDE_TILE), i, part)
+                a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
                 if a < b:
                     width = b - a
                     targets = rows[slot, a:b]
@@ -261,7 +261,7 @@ def _row_sums(rows: Rows, slots: Ints, points: Ints, x: Rows, out: Floats) -> No
         out[k] = 0.0
         for lo in range(0, n, WIDE_TILE):
             for part in range(2):
-                a, b = _segment(lo, min(n, lo + WIDE_TILE), i, part)
+                a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
                 if a < b:
                     square_distances(x, i, a, b, squares[: b - a])
                     error, embedded, given = _tile_sums(rows[slot, a:b], squares[: b - a])

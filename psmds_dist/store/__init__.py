@@ -4,10 +4,11 @@ A store is a Zarr group with an array ``dissimilarities`` in chunks of whole row
 an array ``ids``, and what is known of the matrix in the group attribute ``psmds``. A panel, which holds only
 dissimilarities to landmarks, is such a group with an array ``panel`` instead, in which NaN marks what is
 missing, and perhaps an array ``landmarks`` of their rows. A chunk is written by one task and never shared.
-Checksums are written with the chunks and tested by the input check, not by every pass: testing takes a fifth
-of the speed of a cached read.
+Checksums are written with the chunks, and tested by the input check and when a process reads a block for the first
+time, not by every pass: testing takes a fifth of the speed of a cached read.
 """
 
+from psmds_dist.files import file_beside
 from psmds_dist.store.describing import describe
 from psmds_dist.store.facts import load_check, load_facts, save_check, save_facts
 from psmds_dist.store.opening import open_panel, open_rows, open_table, shape_at
@@ -24,6 +25,7 @@ __all__ = [
     "create",
     "create_panel",
     "describe",
+    "file_beside",
     "load_check",
     "load_facts",
     "open_panel",

@@ -8,10 +8,10 @@ from typing import Any
 
 from psmds_dist.partition import format_bytes
 from psmds_dist.store.facts import load_facts
+from psmds_dist.store.nodes import header_at
 from psmds_dist.store.opening import open_panel, open_rows, shape_at
 from psmds_dist.store.reading import PANEL, PanelRows
 from psmds_dist.store.results import KIND, read_result
-from psmds_dist.store.writing import header_at
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:

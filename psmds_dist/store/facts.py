@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 import zarr
 from zarr.storage import LocalStore
 
-from psmds_dist.store.reading import KEY, Header, ZarrRows, directory
+from psmds_dist.store.nodes import KEY, Header, directory
+from psmds_dist.store.reading import ZarrRows
+from psmds_dist.store.sealing import digest
 from psmds_dist.types import InputCheck
 
 
@@ -25,7 +28,7 @@ def load_facts(rows: ZarrRows) -> dict[str, Any] | None:
     """Return what an earlier check found, if it was for this type and nothing has changed since."""
     kept = _attributes(rows).get(KEY, {})
     check = kept.get("check") if isinstance(kept, dict) else None
-    if not isinstance(check, dict) or kept.get("checked") != rows.fingerprint:
+    if not isinstance(check, dict) or kept.get("checked") != _bond(rows, check):
         return None
     return check if check.get("dtype") == rows.dtype.name else None
 
@@ -49,10 +52,16 @@ def save_facts(rows: ZarrRows, facts: Mapping[str, Any]) -> bool:
     try:
         node = _writable(rows)
         kept = cast("Header", node.attrs.get(KEY, {}))
-        node.attrs[KEY] = {**kept, "check": dict(facts), "checked": rows.fingerprint}
+        plain = json.loads(json.dumps(dict(facts)))
+        node.attrs[KEY] = {**kept, "check": plain, "checked": _bond(rows, plain)}
     except (OSError, ValueError, TypeError):
         return False
     return True
+
+
+def _bond(rows: ZarrRows, facts: Mapping[str, Any]) -> str:
+    """What ties facts to the data: neither can change without it."""
+    return digest(rows.fingerprint, facts)
 
 
 def _attributes(rows: ZarrRows) -> Mapping[str, Any]:

@@ -7,27 +7,21 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import zarr
-from zarr.errors import NodeNotFoundError
+from zarr.errors import NodeNotFoundError, ZarrUserWarning
 from zarr.storage import LocalStore
 
 from psmds_dist.indices import check_landmarks
 from psmds_dist.store.chunkfile import fold, list_chunks
-from psmds_dist.store.reading import (
-    ARRAY,
-    FORMAT,
-    PANEL,
-    PanelRows,
-    ZarrRows,
-    directory,
-    location,
-    read_header,
-)
+from psmds_dist.store.nodes import FORMAT, PART_OF_STORE, ZARR_ERRORS, damage_told, directory, location, read_header
+from psmds_dist.store.reading import ARRAY, PANEL, PanelRows, ZarrRows
+from psmds_dist.store.sealing import require_seal
 from psmds_dist.types import InputError
 
 
@@ -152,11 +146,21 @@ def _find(path: str | os.PathLike[str] | zarr.Array[Any], kind: _Kind) -> tuple[
     node = _reopen(path) if isinstance(path, zarr.Array) else _open(path)
     if isinstance(node, zarr.Array):
         owner = _owner(node)
-        return (node, None) if owner is None else (node, _require_usable(owner, kind))
+        return (_foreign(node), None) if owner is None else (node, _require_usable(owner, kind))
     if read_header(node):
         group = _require_usable(node, kind)
         return _array_in(group, kind), group
-    return _only_fitting(node, kind), None
+    return _foreign(_only_fitting(node, kind)), None
+
+
+def _foreign(array: zarr.Array[Any]) -> zarr.Array[Any]:
+    """Refuse an array of ours whose group no longer says what it is."""
+    if PART_OF_STORE in array.attrs:
+        raise InputError(
+            f"{location(array)} is part of a store of psmds, but what the store says of itself is damaged or gone; "
+            "restore it from a copy, or build it anew."
+        )
+    return array
 
 
 def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
@@ -167,7 +171,7 @@ def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
         there = "is not a Zarr store" if os.path.exists(place) else "does not exist"
         advice = "turn other files into a store with `psmds ingest`"
         raise InputError(f"{place} {there}; give a Zarr array or group, or {advice}.") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except ZARR_ERRORS as error:
         raise InputError(f"{place} is damaged: zarr cannot read what it says of itself ({error}).") from None
 
 
@@ -182,7 +186,7 @@ def _owner(array: zarr.Array[Any]) -> zarr.Group | None:
     """Return our group around an array that was opened by itself."""
     if not isinstance(array.store, LocalStore) or directory(array).name not in _NOUNS:
         return None
-    with contextlib.suppress(NodeNotFoundError, FileNotFoundError):
+    with contextlib.suppress(*ZARR_ERRORS):
         group = zarr.open_group(str(directory(array).parent), mode="r")
         return group if read_header(group) else None
     return None
@@ -203,24 +207,19 @@ def _require_usable(group: zarr.Group, kind: _Kind) -> zarr.Group:
             f"{where} is unfinished: the command that was building it was interrupted; run it again with the "
             "same arguments to finish it."
         )
+    require_seal(group)
     return group
 
 
 def _arrays(group: zarr.Group) -> list[zarr.Array[Any]]:
-    try:
+    with damage_told(location(group)), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZarrUserWarning)  # other things may lie in the directory
         return [array for _, array in group.arrays()]
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{location(group)} is damaged: zarr cannot read its arrays ({error}).") from None
 
 
 def _array_in(group: zarr.Group, kind: _Kind) -> zarr.Array[Any]:
-    try:
+    with damage_told(location(group)):
         return cast("zarr.Array[Any]", group[kind.name])
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(
-            f"{location(group)} is damaged: its array {kind.name!r} is missing or cannot be read ({error}); "
-            "restore it from a copy, or build it anew."
-        ) from None
 
 
 def _only_fitting(group: zarr.Group, kind: _Kind) -> zarr.Array[Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import zarr
@@ -14,18 +13,17 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import LocalStore
 
+from psmds_dist.arrays import fill
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import ChunkFile, native_little, rows_of
+from psmds_dist.store.nodes import Header, directory, location, read_header
+from psmds_dist.store.sealing import listed
 from psmds_dist.types import InputError, Ints, Rows
 
-KEY = "psmds"
-FORMAT = 1
 ARRAY = "dissimilarities"
 PANEL = "panel"
 IDS = "ids"
 LANDMARKS = "landmarks"
-
-Header = dict[str, Any]
 
 STRIP_BYTES = 8_000_000
 """Stored bytes that are decoded at a time, or one chunk where that is more."""
@@ -103,16 +101,16 @@ class ZarrRows:
         if not isinstance(array.store, LocalStore) or not isinstance(array.metadata, ArrayV3Metadata):
             return False
         codecs = list(array.metadata.codecs)
-        plain = codecs in ([BytesCodec()], [BytesCodec(), Crc32cCodec()])
+        whole_blocks = self.layout.rows % int(array.chunks[0]) == 0  # else no read would reach a chunk's checksum
+        plain = codecs == [BytesCodec()] or (codecs == [BytesCodec(), Crc32cCodec()] and whole_blocks)
         whole_rows = array.chunks[1] == self.layout.columns and array.shards is None
         return plain and whole_rows and array.dtype == self.dtype and native_little(self.dtype)
 
     @cached_property
     def ids(self) -> list[str] | None:
         """Names of the rows, if they have any."""
-        if self.group is None or IDS not in self.group:
-            return None
-        return [str(name) for name in np.asarray(cast("zarr.Array[Any]", self.group[IDS])[:])]
+        names = None if self.group is None else listed(self.group, IDS)
+        return None if names is None else [str(name) for name in names]
 
     @property
     def header(self) -> Header:
@@ -137,7 +135,7 @@ class ZarrRows:
         step = max(self.band, int(self.array.chunks[0]), self.layout.rows)
         for first in range(0, self.n, step):
             part = slice(first, min(first + step, self.n))
-            target[:, part] = self._read_zarr(part, slice(lo, hi)).T
+            fill(target[:, part], self._read_zarr(part, slice(lo, hi)).T)
 
     def read_picked(self, rows: Ints, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: rows.size]``, of width ``hi - lo``, with entries ``lo`` to ``hi`` of some rows.
@@ -153,7 +151,7 @@ class ZarrRows:
                 file.read(row % height, line, verify=False, skip=lo * self.dtype.itemsize)
         elif rows.size:
             where = f"rows {rows.min()} to {rows.max()}"
-            target[:] = self._told(lambda: self.array.oindex[rows, slice(lo, hi)], where)
+            fill(target, self._told(lambda: self.array.oindex[rows, slice(lo, hi)], where))
 
     def _read_picked_whole(self, rows: Ints, columns: slice, out: Rows) -> None:
         """Read the chunks of some rows whole, which is what tests their checksums."""
@@ -194,7 +192,7 @@ class ZarrRows:
         step = max(1, STRIP_BYTES // (height * width * self.array.dtype.itemsize)) * int(width)
         for first in range(0, int(self.array.shape[1]), step):
             columns = slice(first, min(first + step, int(self.array.shape[1])))
-            out[:, columns] = self._read_zarr(slice(lo, hi), columns)
+            fill(out[:, columns], self._read_zarr(slice(lo, hi), columns))
 
     def _read_zarr(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
         return self._told(lambda: self.array[rows, columns], f"rows {rows.start} to {rows.stop - 1}")
@@ -224,9 +222,10 @@ class PanelRows(ZarrRows):
     @cached_property
     def landmarks(self) -> Ints | None:
         """Rows of the landmarks; None when they are not among the points, or nobody said which they are."""
-        if self.given is not None or self.group is None or LANDMARKS not in self.group:
+        if self.given is not None or self.group is None:
             return self.given
-        return np.asarray(cast("zarr.Array[Any]", self.group[LANDMARKS])[:]).astype(np.int64)
+        rows = listed(self.group, LANDMARKS)
+        return None if rows is None else rows.astype(np.int64)
 
 
 def chunk_file(array: zarr.Array[Any], chunk: int) -> ChunkFile:
@@ -235,19 +234,3 @@ def chunk_file(array: zarr.Array[Any], chunk: int) -> ChunkFile:
     row_bytes = int(array.shape[1]) * array.dtype.itemsize
     checksum = Crc32cCodec() in getattr(array.metadata, "codecs", ())
     return ChunkFile(str(path), int(array.chunks[0]), row_bytes, checksum)
-
-
-def read_header(group: zarr.Group) -> Header:
-    """Return what a group says of itself; empty when it is not one of ours."""
-    header = group.attrs.get(KEY, {})
-    return header if isinstance(header, dict) and isinstance(header.get("kind"), str) else {}
-
-
-def directory(node: zarr.Array[Any] | zarr.Group) -> Path:
-    """Return the directory of an array or group in a local store."""
-    return Path(cast("LocalStore", node.store).root, node.path)
-
-
-def location(node: zarr.Array[Any] | zarr.Group) -> str:
-    """Return where an array or group is, for people."""
-    return str(directory(node)) if isinstance(node.store, LocalStore) else str(node.store_path)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
 from psmds_dist.files import built_beside, is_free
-from psmds_dist.store.reading import FORMAT, IDS, KEY
-from psmds_dist.store.writing import header_at, versions, write_ids
-from psmds_dist.types import InputError
+from psmds_dist.partition import format_bytes
+from psmds_dist.store.nodes import FORMAT, KEY, damage_told, header_at
+from psmds_dist.store.reading import IDS
+from psmds_dist.store.sealing import digest_of_list, listed, require_seal, sealed
+from psmds_dist.store.writing import versions, write_ids
+from psmds_dist.types import InputError, StorageError
 
 KIND = "result"
 
@@ -46,9 +52,30 @@ def write_result(
     """
     place = Path(os.path.abspath(path))
     require_result_place(place, overwrite=overwrite)
+    try:
+        _write(place, arrays, attributes, ids)
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"{place} cannot be written ({reason}); {_rescued(arrays, attributes, ids)}.") from None
+
+
+def _rescued(
+    arrays: Mapping[str, np.ndarray[Any, Any]], attributes: Mapping[str, Any], ids: Sequence[str] | None
+) -> str:
+    """Write a result to the system's directory for temporary files, and say how that went."""
+    other = Path(tempfile.gettempdir()) / f"psmds-{uuid.uuid4().hex[:12]}"
+    try:
+        _write(other, arrays, attributes, ids)
+    except OSError:
+        return f"neither can {other.parent}, so the result is lost: make room and run it again"
+    return f"the result is in {other} instead: move it to where there is room"
+
+
+def _write(
+    place: Path, arrays: Mapping[str, np.ndarray[Any, Any]], attributes: Mapping[str, Any], ids: Sequence[str] | None
+) -> None:
     with built_beside(place) as fresh:
-        header = {"format": FORMAT, "kind": KIND, "versions": versions()}
-        group = zarr.create_group(str(fresh), zarr_format=3, attributes={**attributes, KEY: header})
+        group = zarr.create_group(str(fresh), zarr_format=3, attributes=dict(attributes))
         for name, values in arrays.items():
             group.create_array(
                 name,
@@ -59,20 +86,40 @@ def write_result(
             )
         if ids is not None:
             write_ids(group, ids)
+        header = {"format": FORMAT, "kind": KIND, "versions": versions(), IDS: digest_of_list(ids)}
+        names = [*arrays, *([] if ids is None else [IDS])]
+        group.attrs[KEY] = sealed(zarr.open_group(str(fresh), mode="r"), header, arrays=names, facts=list(attributes))
 
 
-def require_result_place(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Refuse a place where a result cannot be written, before hours are spent on it."""
+def require_result_place(path: str | os.PathLike[str], *, overwrite: bool, nbytes: int = 0) -> None:
+    """Refuse a place where a result of so many bytes cannot be written, before hours are spent on it."""
     place = Path(os.path.abspath(path))
     above = next(folder for folder in place.parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+    if not _can_write(above):
         raise InputError(f"{place} cannot be written, as {above} is no directory to write in; give another path.")
+    free = shutil.disk_usage(above).free
+    if free < nbytes:
+        raise StorageError(
+            f"{place} will take about {format_bytes(nbytes)}, but only {format_bytes(free)} are free there: make room, "
+            "or give another path."
+        )
     if is_free(place):
         return
     if header_at(place).get("kind") != KIND:
         raise InputError(f"{place} exists and is not a result, so it stays; give another path or remove it.")
     if not overwrite:
         raise InputError(f"{place} already holds a result; give another path, or overwrite=True (--overwrite).")
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether something can be made in a directory: made and removed, since rights do not tell all."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".psmds-", dir=folder))
+    except OSError:
+        return False
+    return True
 
 
 def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:
@@ -83,12 +130,10 @@ def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], l
         there = f"holds {header['kind']}" if header else "is not a result" if place.exists() else "does not exist"
         raise InputError(f"{place} {there}; give the result of a fit.")
     group = zarr.open_group(str(place), mode="r")
-    members = dict(group.members(max_depth=None))
-    arrays = _Parts(
-        place, {name: _values(node, place) for name, node in members.items() if isinstance(node, zarr.Array)}
-    )
+    require_seal(group)
+    arrays = _Parts(place, {name: _values(group, name, place) for name in header["arrays"] if name != IDS})
     attributes = _Parts(place, {key: value for key, value in group.attrs.items() if key != KEY})
-    ids = arrays.pop(IDS, None)
+    ids = listed(group, IDS)
     return arrays, attributes, None if ids is None else [str(name) for name in ids]
 
 
@@ -103,13 +148,12 @@ class _Parts(dict[str, Any]):
         raise _damaged(self._place, f"{name} is missing")
 
 
-def _values(array: zarr.Array[Any], place: Path) -> np.ndarray[Any, Any]:
-    if array.nchunks_initialized < array.nchunks:
-        raise _damaged(place, f"{array.path} is not complete")
-    try:
+def _values(group: zarr.Group, name: str, place: Path) -> np.ndarray[Any, Any]:
+    with damage_told(f"{place}/{name}"):
+        array = cast("zarr.Array[Any]", group[name])
+        if array.nchunks_initialized < array.nchunks:
+            raise ValueError("it is not complete")
         return np.asarray(array[()])
-    except (ValueError, RuntimeError, OSError) as error:
-        raise _damaged(place, f"{array.path} cannot be read ({error})") from error
 
 
 def _damaged(place: Path, what: str) -> InputError:

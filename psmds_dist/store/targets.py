@@ -14,8 +14,10 @@ from psmds_dist.files import remove
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import remove_partial, rows_of
 from psmds_dist.store.facts import save_check, save_facts
+from psmds_dist.store.nodes import KEY, directory, read_header
 from psmds_dist.store.opening import open_panel, open_rows
-from psmds_dist.store.reading import KEY, PanelRows, ZarrRows, chunk_file, directory, read_header
+from psmds_dist.store.reading import IDS, LANDMARKS, PanelRows, ZarrRows, chunk_file
+from psmds_dist.store.sealing import sealed
 from psmds_dist.types import InputCheck, InputError, Ints, Rows
 
 
@@ -91,7 +93,9 @@ class _Unfinished:
     def _complete(self, **more: Any) -> None:
         remove_partial(directory(self.array))  # left by workers that were killed
         group = zarr.open_group(self.path, mode="r+")
-        group.attrs[KEY] = {**read_header(group), "status": "complete", **more}
+        header = {**read_header(group), "status": "complete", **more}
+        others = [name for name in (IDS, LANDMARKS) if header.get(name) is not None]
+        group.attrs[KEY] = sealed(group, header, arrays=[header["kind"], *others])
 
 
 class Target(_Unfinished):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +16,9 @@ from psmds_dist.files import built_beside, is_free, remove
 from psmds_dist.indices import check_landmarks
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import remove_partial
-from psmds_dist.store.reading import ARRAY, FORMAT, IDS, KEY, LANDMARKS, PANEL, Header, directory, read_header
+from psmds_dist.store.nodes import FORMAT, KEY, PART_OF_STORE, directory, header_at
+from psmds_dist.store.reading import ARRAY, IDS, LANDMARKS, PANEL
+from psmds_dist.store.sealing import digest_of_list
 from psmds_dist.store.targets import PanelTarget, Target
 from psmds_dist.types import InputError, Ints
 
@@ -102,7 +103,7 @@ def create_panel(
         "dtype": dtype,
         "metric": metric,
         "source": source_fingerprint,
-        "landmarks": None if rows is None else _digest([str(row) for row in rows]),
+        "landmarks": digest_of_list(rows),
     }
     place = Path(os.path.abspath(path))
     array = _begin(place, {"kind": PANEL, **wanted}, Layout(n, width), ids, rows, overwrite=overwrite)
@@ -118,7 +119,7 @@ def _begin(
     *,
     overwrite: bool,
 ) -> zarr.Array[Any]:
-    wanted = {**described, "chunk_rows": layout.rows, "ids": None if ids is None else _digest(ids)}
+    wanted = {**described, "chunk_rows": layout.rows, "ids": digest_of_list(ids)}
     if not is_free(place) and not _continues(place, wanted, overwrite):
         remove(place)
     if is_free(place):
@@ -147,18 +148,6 @@ def _continues(place: Path, wanted: Mapping[str, Any], overwrite: bool) -> bool:
     )
 
 
-def _digest(ids: Sequence[str]) -> str:
-    return hashlib.blake2b("\n".join(ids).encode(), digest_size=16).hexdigest()
-
-
-def header_at(place: Path) -> Header:
-    """Return what the group at ``place`` says of itself; empty when it is not one of ours."""
-    try:
-        return read_header(zarr.open_group(str(place), mode="r"))
-    except (OSError, ValueError):
-        return {}
-
-
 def _lay_out(
     place: Path,
     wanted: Mapping[str, Any],
@@ -177,6 +166,7 @@ def _lay_out(
         filters=None,
         compressors=[Crc32cCodec()],
         chunk_key_encoding={"name": "default", "separator": "."},
+        attributes={PART_OF_STORE: True},
         dimension_names=("point", "other" if wanted["kind"] == ARRAY else "landmark"),
     )
     if ids is not None:

@@ -1,28 +1,164 @@
-"""Data of the benchmarks."""
+"""Data of the benchmarks: points, and the matrices of their dissimilarities as files."""
 
 from __future__ import annotations
 
 import gzip
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest import build, open_npy, open_points
+from psmds_dist.types import RowSource
+from tests.benchmarks.harness import Settings
 
-def mnist(folder: Path) -> np.ndarray | None:
-    """The 10,000 MNIST test digits, or None where they are not."""
-    path = folder / "t10k-images-idx3-ubyte.gz"
-    if not path.exists():
-        return None
-    return np.frombuffer(gzip.open(path).read(), np.uint8, offset=16).reshape(-1, 784).astype(np.float64)
+NEIGHBOURS = 12
+"""Neighbours of a point in the graph whose shortest paths are the geodesic distances."""
 
 
-def swiss_roll(n: int, neighbours: int = 12) -> np.ndarray:
+@dataclass(frozen=True)
+class DataSet:
+    """Points and the files of their dissimilarities; it travels to child processes as JSON.
+
+    A set too large for a matrix has points only.
+    """
+
+    name: str
+    n: int
+    metric: str
+    folder: str
+
+    @property
+    def points(self) -> Path:
+        """The points, ``(n, d)``."""
+        return Path(self.folder) / "points.npy"
+
+    @property
+    def store(self) -> Path:
+        """The matrix as a store of ours."""
+        return Path(self.folder) / "matrix.zarr"
+
+    @property
+    def panel(self) -> Path:
+        """Where dissimilarities to landmarks go."""
+        return Path(self.folder) / "panel.zarr"
+
+    @property
+    def matrix(self) -> Path:
+        """The same as one ``.npy`` file in float32, for peers."""
+        return Path(self.folder) / "matrix.npy"
+
+    def rows(self) -> RowSource:
+        """Open what a map is measured against."""
+        from psmds_dist.store import open_rows
+
+        return open_rows(self.store) if self.store.exists() else open_points(self.points, metric=self.metric)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a plain dictionary, for JSON."""
+        return asdict(self)
+
+
+def euclidean(settings: Settings, name: str, points: np.ndarray, metric: str = "euclidean") -> DataSet:
+    """Distances between points, as files that the next run finds again."""
+    found = scattered(settings, name, points, metric)
+    build_store(found)
+    if not found.matrix.exists():
+        _copy(found)
+    return found
+
+
+def build_store(found: DataSet) -> None:
+    """Compute the distances of a set into its store, if they are not there yet."""
+    if not found.store.exists():
+        source = open_points(found.points, metric=found.metric)
+        build(source, found.store, InProcessExecutor(), metric=found.metric)
+
+
+def scattered(settings: Settings, name: str, points: np.ndarray, metric: str = "euclidean") -> DataSet:
+    """Points without a matrix."""
+    folder = settings.output / "data" / f"{name} {len(points)}".replace(" ", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    found = DataSet(name, len(points), metric, str(folder))
+    if not found.points.exists():
+        np.save(found.points, points)
+    return found
+
+
+def _copy(found: DataSet) -> None:
+    """Write a store's rows into one file, block by block."""
+    source = found.rows()
+    file = np.lib.format.open_memmap(found.matrix, "w+", np.float32, (found.n, found.n))
+    for lo in range(0, found.n, 256):
+        source.read(lo, min(lo + 256, found.n), file[lo : lo + 256])
+    file.flush()
+
+
+def geodesic_roll(settings: Settings, n: int) -> DataSet:
     """Geodesic distances on a swiss roll: shortest paths on the graph of nearest neighbours."""
-    from scipy.sparse.csgraph import shortest_path
     from sklearn.datasets import make_swiss_roll
-    from sklearn.neighbors import kneighbors_graph
 
     points, _ = make_swiss_roll(n, random_state=0)
-    graph = kneighbors_graph(points, neighbours, mode="distance")
-    distances = shortest_path(graph, directed=False)
-    return (distances + distances.T) / 2
+    found = scattered(settings, "swiss roll", points, "geodesic")
+    if not found.matrix.exists():
+        np.save(found.matrix, _shortest_paths(points))
+    if not found.store.exists():
+        build(open_npy(found.matrix), found.store, InProcessExecutor(), metric="geodesic")
+    return found
+
+
+def _shortest_paths(points: np.ndarray) -> np.ndarray:
+    from scipy.sparse.csgraph import shortest_path
+    from sklearn.neighbors import kneighbors_graph
+
+    distances = shortest_path(kneighbors_graph(points, NEIGHBOURS, mode="distance"), method="D", directed=False)
+    distances += distances.T  # NumPy copies where the two overlap
+    distances /= 2
+    return distances.astype(np.float32)
+
+
+def digits(settings: Settings, n: int = 1797) -> DataSet:
+    """The handwritten digits that scikit-learn ships."""
+    from sklearn.datasets import load_digits
+
+    return euclidean(settings, "digits", load_digits().data[:n])
+
+
+def mnist(settings: Settings) -> DataSet | None:
+    """The 10,000 MNIST test digits, or None where they are not."""
+    path = settings.data / "t10k-images-idx3-ubyte.gz"
+    if not path.exists():
+        print(f"MNIST test set not found in {settings.data} (--data): left out.")
+        return None
+    pixels = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=16).reshape(-1, 784)
+    return euclidean(settings, "MNIST", pixels.astype(np.float64))
+
+
+def words(settings: Settings) -> DataSet | None:
+    """Cosine distances of word vectors, or None where they are not."""
+    path = settings.data / "words_minilm.npz"
+    if not path.exists():
+        print(f"word vectors not found in {settings.data} (--data): left out.")
+        return None
+    with np.load(path) as file:
+        return euclidean(settings, "words", file["vectors"].astype(np.float64), "cosine")
+
+
+def clusters(n: int, dims: int = 16) -> np.ndarray:
+    """Points in thirty overlapping clusters."""
+    from sklearn.datasets import make_blobs
+
+    points, _ = make_blobs(n, dims, centers=30, cluster_std=3.0, random_state=0)
+    return points
+
+
+def plane(n: int) -> np.ndarray:
+    """Points that a map can show as they are."""
+    return np.random.default_rng(0).random((n, 2))
+
+
+def there(*sets: DataSet | None) -> list[DataSet]:
+    """Those that could be had."""
+    return [one for one in sets if one is not None]

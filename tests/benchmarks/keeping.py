@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -18,15 +17,15 @@ from psmds_dist.checkpoint import NOWHERE, Checkpoint, Keeper
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
-from psmds_dist.report import table
 from psmds_dist.run import embed
+from tests.benchmarks.harness import Record, Settings, held, show, show_held
 
 N = 20_000
 EPOCHS = 15
 REPEAT = 3
 
 
-def keeping(options: argparse.Namespace) -> dict[str, Any]:
+def keeping(settings: Settings) -> list[Record]:
     """Cost of checkpoints at N = 20,000: the same 15 epochs in memory with and without them, in alternation."""
     rows = ArrayRows(_distances(N))
     _seconds(rows, NOWHERE)  # compiles
@@ -38,18 +37,20 @@ def keeping(options: argparse.Namespace) -> dict[str, Any]:
         writing.append(sum(spent))
         states = len(spent)
     plain, seconds, spent_writing = map(statistics.median, (without, kept, writing))
-    found = {
-        "seconds": seconds,
-        "without": plain,
-        "longer": seconds / plain - 1,
-        "writing": spent_writing,
-        "share": spent_writing / seconds,
+    line = {
+        "what": f"N = {N:,}, {EPOCHS} epochs",
+        "seconds_without": plain,
+        "seconds_with": seconds,
         "states": states,
+        "seconds_writing": spent_writing,
     }
-    line = [f"{plain:.2f}", f"{seconds:.2f}", f"{found['longer']:+.1%}", f"{states}", f"{spent_writing:.3f}"]
-    heads = ["without, s", "with, s", "longer by", "states kept", "writing, s", "share of the run"]
-    print(table(heads, [[*line, f"{found['share']:.2%}"]]))
-    return found
+    show([line], what="", seconds_without=".2f", seconds_with=".2f", states="d", seconds_writing=".3f")
+    bounds = [
+        held("share of the run spent in writing", spent_writing / seconds, most=0.02),
+        held("run with against without", seconds / plain, most=1.02),
+    ]
+    show_held(bounds)
+    return [line, *bounds]
 
 
 def _distances(n: int) -> np.ndarray:

@@ -11,7 +11,8 @@ import numpy as np
 
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import build, open_npy, open_points
-from psmds_dist.store.reading import ARRAY, KEY
+from psmds_dist.store.nodes import KEY
+from psmds_dist.store.reading import ARRAY
 
 POINTS = 20_000
 SMALL, LARGE = 1500, 4000

@@ -1,0 +1,303 @@
+"""How long a run takes, and what holds it up: a model, pure. Its rates come from `psmds_dist.probe`, or are given.
+
+A pass costs what its slowest stream costs, as rows are read ahead while the kernel works; what goes through the
+scheduler and through the process that started the run comes on top, for a round ends with a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+ROUNDS = 2
+"""Rounds of an epoch, each with a barrier."""
+
+EPOCHS = {"landmarks": 20, "random": 90}
+"""Epochs to expect by the start of a solve: data sets differ by a factor of two either way."""
+
+LANDMARK_EPOCHS = 75
+"""Epochs of a solve of the landmarks from random."""
+
+STARTS = 3
+"""Such solves of a landmark fit."""
+
+PROOF = 1.4
+"""The same again for the curve of a landmark fit, with the first eighth, quarter, half and all of the landmarks."""
+
+PLACING = 30.0
+"""What placing a point against a landmark costs, in pairs of the move kernel (``--only planning``): points that fit
+exactly are placed to more digits, and cost many times as much."""
+
+MEASURED = 1.0
+"""What a pair costs in float64 when a map is measured, in pairs of the move kernel at two dimensions."""
+
+CHECKED = 0.4
+"""What the input check of a pair costs, in pairs of the move kernel at two dimensions."""
+
+ROUND_BASE, ROUND_WORKER = 0.03, 0.0106
+"""Seconds of a round on a cluster, and of each of its workers in it: processor time of scheduler and client together
+(``python -m tests.benchmarks --only overhead scheduler``)."""
+
+LOCAL_EPOCH = 5e-4
+"""Seconds of an epoch in this process beside its kernels."""
+
+CURVE = 4
+"""Solves for the curve of a landmark fit."""
+
+ANSWER = 18
+"""Bytes of a point's answer in a round."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What machines do in a second.
+
+    Attributes
+    ----------
+    roots : float
+        Square roots of the move kernel, a thread; a pair of points takes ``2 L + 1``.
+    distances : float
+        Distances from points that a process computes, where nothing is stored.
+    disk : float
+        Bytes that a worker reads.
+    network : float
+        Bytes that the scheduler, or the process that started the run, sends or receives.
+    round_base, round_worker : float
+        Seconds of a round beside all this, and of each worker in it.
+    point : float
+        Seconds for a point's move in the process that started the run.
+    """
+
+    roots: float
+    distances: float = 30e6
+    disk: float = 1e9
+    network: float = 1.25e9
+    round_base: float = ROUND_BASE
+    round_worker: float = ROUND_WORKER
+    point: float = 1e-7
+
+    def pairs(self, dims: int) -> float:
+        """Pairs of points a thread, all axes tried both ways."""
+        return self.roots / (2 * dims + 1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done, and by whom.
+
+    Attributes
+    ----------
+    n : int
+        Points.
+    dims : int
+        Dimensions of the map.
+    workers, threads : int
+        Processes, and kernel threads of each.
+    landmarks : int
+        Landmarks of a fit through them; 0 for a solve on the whole matrix.
+    itemsize : int
+        Bytes of a number.
+    kept : float
+        Share of the rows that workers keep in memory.
+    read_cost : float
+        How often a pass reads a stored byte that is not kept.
+    epochs : int
+        Epochs of a solve.
+    start : int
+        Landmarks that a solve begins with; 0 for a start at random.
+    checked : bool
+        Whether the input check was done before.
+    computed : bool
+        Whether dissimilarities are computed from points, and not read.
+    local : bool
+        Whether this process does the work itself.
+    """
+
+    n: int
+    dims: int = 2
+    workers: int = 1
+    threads: int = 1
+    landmarks: int = 0
+    itemsize: int = 4
+    kept: float = 0.0
+    read_cost: float = 1.0
+    epochs: int = EPOCHS["landmarks"]
+    start: int = 0
+    checked: bool = False
+    computed: bool = False
+    local: bool = True
+
+    @property
+    def columns(self) -> int:
+        """Numbers in a row."""
+        return self.landmarks or self.n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.n * self.columns * self.itemsize
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Seconds that a part of a run takes of each thing that can hold it up.
+
+    Attributes
+    ----------
+    kernel, disk : float
+        Of the workers; the longer of the two counts, as rows are read ahead.
+    network, scheduler, here : float
+        Of the barrier: bytes on their way, tasks, and work in the process that started the run.
+    disk_bytes, network_bytes : float
+        Bytes read by all workers, and bytes that go through the scheduler.
+    """
+
+    name: str
+    kernel: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+    scheduler: float = 0.0
+    here: float = 0.0
+    disk_bytes: float = 0.0
+    network_bytes: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from its begin to its end."""
+        return max(self.kernel, self.disk) + self.network + self.scheduler + self.here
+
+
+RESOURCES = {
+    "kernel": "the kernel",
+    "disk": "the disk",
+    "network": "the network",
+    "scheduler": "the scheduler",
+    "here": "the process that starts the run",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A run, stage by stage."""
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole run."""
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of each thing that can hold a run up; kernel and disk overlap."""
+        return {name: sum(getattr(stage, name) for stage in self.stages) for name in RESOURCES}
+
+    @property
+    def bottleneck(self) -> str:
+        """What saturates first, in words."""
+        parts = self.parts
+        return RESOURCES[max(parts, key=lambda name: parts[name])]
+
+    @property
+    def disk_bytes(self) -> float:
+        """Bytes that all workers read."""
+        return sum(stage.disk_bytes for stage in self.stages)
+
+    @property
+    def network_bytes(self) -> float:
+        """Bytes that go through the scheduler and the process that started the run."""
+        return sum(stage.network_bytes for stage in self.stages)
+
+
+def estimate(job: Job, rates: Rates) -> Estimate:
+    """Estimate a run: a solve on the whole matrix, or a fit through landmarks."""
+    return Estimate(tuple(_landmark_stages(job, rates) if job.landmarks else _exact_stages(job, rates)))
+
+
+def _exact_stages(job: Job, rates: Rates) -> Sequence[Stage]:
+    stages = [] if job.checked else [_pass("check", job, rates, pairs=CHECKED * 5 / (2 * job.dims + 1), answer=32)]
+    if job.start:
+        stages += _solved("landmark start", job, rates, job.start, proof=False)
+        stages.append(_start(job, rates))
+    first = 1 if job.kept else 0
+    epoch = partial(_pass, job=job, rates=rates, pairs=1.0, answer=ANSWER / ROUNDS, snapshot=4, rounds=ROUNDS)
+    if first:
+        stages.append(epoch("first epoch"))
+    stages.append(epoch("epochs", share=1 - job.kept, times=max(0, job.epochs - first)))
+    scale = MEASURED * 5 / (2 * job.dims + 1)
+    stages.append(_pass("measurement", job, rates, share=1 - job.kept, pairs=scale, answer=24, snapshot=8))
+    return stages
+
+
+def _start(job: Job, rates: Rates) -> Stage:
+    """Everybody is placed against landmarks in the process that starts the run."""
+    seconds = job.n * job.start * PLACING / (rates.pairs(job.dims) * job.threads)
+    taken = job.n * job.start * job.itemsize
+    return Stage("placing", here=seconds, disk=taken / rates.disk, disk_bytes=taken)
+
+
+def _landmark_stages(job: Job, rates: Rates) -> Sequence[Stage]:
+    placing = _pass("placement", job, rates, pairs=PLACING, answer=8 * (job.dims + 4))
+    return [*_solved("landmarks", job, rates, job.landmarks, proof=True), placing]
+
+
+def _solved(name: str, job: Job, rates: Rates, size: int, *, proof: bool) -> list[Stage]:
+    """Landmarks are embedded where the run was started, from several starts."""
+    solves = STARTS + (PROOF if proof else 0)
+    threads = min(job.threads, max(1, size**2 // (2 * PAIRS_A_THREAD)))
+    kernel = solves * LANDMARK_EPOCHS * size**2 / (rates.pairs(job.dims) * threads)
+    return [Stage(name, here=kernel + (STARTS + CURVE * proof) * LANDMARK_EPOCHS * LOCAL_EPOCH)]
+
+
+PAIRS_A_THREAD = 250_000
+"""Fewest pairs for which a kernel wakes another thread."""
+
+
+def _pass(
+    name: str,
+    job: Job,
+    rates: Rates,
+    *,
+    pairs: float,
+    answer: float,
+    share: float = 1.0,
+    times: int = 1,
+    snapshot: int = 0,
+    rounds: int = 1,
+) -> Stage:
+    """Passes over all rows.
+
+    Parameters
+    ----------
+    pairs : float
+        Cost of a pair in pairs of the move kernel.
+    answer : float
+        Bytes of a point's answer in a round.
+    share : float
+        Share of the rows that is read.
+    times : int
+        Passes.
+    snapshot : int
+        Bytes of a coordinate that is sent to the workers.
+    rounds : int
+        Rounds of a pass.
+    """
+    work = job.n * job.columns * pairs / (rates.pairs(job.dims) * job.threads * job.workers)
+    taken = share * job.nbytes * job.read_cost
+    made = job.n * job.columns / (rates.distances * job.workers) if job.computed else taken / (rates.disk * job.workers)
+    sent = 0.0 if job.local else rounds * job.n * (2 * answer + snapshot * job.dims * (1 + min(job.workers, FANOUT)))
+    return Stage(
+        name,
+        kernel=times * work,
+        disk=times * made,
+        network=times * sent / rates.network,
+        scheduler=0.0 if job.local else times * rounds * (rates.round_base + rates.round_worker * job.workers),
+        here=times * job.n * rates.point,
+        disk_bytes=0.0 if job.computed else times * taken,
+        network_bytes=times * sent,
+    )
+
+
+FANOUT = 8
+"""Workers that take a snapshot one after the other from those who have it; the rest take it from these meanwhile."""

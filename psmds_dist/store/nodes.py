@@ -1,0 +1,62 @@
+"""Groups and arrays of Zarr: where they are, and what ours say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import zarr
+from zarr.storage import LocalStore
+
+from psmds_dist.types import InputError
+
+KEY = "psmds"
+FORMAT = 1
+
+PART_OF_STORE = "part of a psmds store"
+"""Attribute of the array in a store, by which it is known when its group is damaged."""
+
+Header = dict[str, Any]
+
+ZARR_ERRORS = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RuntimeError, OSError)
+"""What Zarr ends in when files are not what it expects."""
+
+
+def read_header(group: zarr.Group) -> Header:
+    """Return what a group says of itself; empty when it is not one of ours."""
+    if group.metadata.zarr_format != 3:  # ours never is another one, in which text may be hidden pickles
+        return {}
+    header = group.attrs.get(KEY, {})
+    return header if isinstance(header, dict) and isinstance(header.get("kind"), str) else {}
+
+
+def header_at(place: Path) -> Header:
+    """Return what the group at ``place`` says of itself; empty when it is not one of ours."""
+    try:
+        return read_header(zarr.open_group(str(place), mode="r"))
+    except ZARR_ERRORS:
+        return {}
+
+
+def directory(node: zarr.Array[Any] | zarr.Group) -> Path:
+    """Return the directory of an array or group in a local store."""
+    return Path(cast("LocalStore", node.store).root, node.path)
+
+
+def location(node: zarr.Array[Any] | zarr.Group) -> str:
+    """Return where an array or group is, for people."""
+    return str(directory(node)) if isinstance(node.store, LocalStore) else str(node.store_path)
+
+
+@contextmanager
+def damage_told(where: str) -> Iterator[None]:
+    """Turn what damaged files end in into a sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ZARR_ERRORS as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise InputError(f"{where} is damaged ({reason}); restore it from a copy, or make it anew.") from None

@@ -1,0 +1,32 @@
+"""Pictures and fits: stress against time, and exponents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+
+def draw_traces(path: Path, title: str, traces: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Draw normalised stress against time, one line a method, both axes logarithmic."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    axes = figure.subplots()
+    for name, trace in traces.items():
+        when, stress = zip(*trace, strict=True)
+        axes.loglog(when, stress, marker=".", markersize=4, linewidth=1.2, label=name)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("normalised stress")
+    axes.set_title(title)
+    axes.grid(which="both", alpha=0.2)
+    axes.legend()
+    FigureCanvasAgg(figure).print_figure(path, dpi=120)
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """Exponent of a power law through costs, by least squares on logarithms."""
+    slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
+    return float(slope)

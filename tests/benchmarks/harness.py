@@ -1,0 +1,93 @@
+"""What every case needs: what was asked for, clocks, and the one way a table is printed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from psmds_dist.partition import format_bytes
+from psmds_dist.report import table
+
+Record = dict[str, Any]
+"""A line of a case's table, and of its JSON. ``wrong`` holds the sentence about a result that is wrong."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asked for."""
+
+    profile: str = "standard"
+    data: Path = Path("../shared/data")
+    output: Path = Path("bench-output")
+
+    @property
+    def full(self) -> bool:
+        """Whether what takes long, or much disk, is run as well."""
+        return self.profile == "full"
+
+    @property
+    def quick(self) -> bool:
+        """Whether two minutes are all there is."""
+        return self.profile == "quick"
+
+    def pick(self, quick: Any, standard: Any, full: Any) -> Any:
+        """One of three values."""
+        return {"quick": quick, "standard": standard, "full": full}[self.profile]
+
+
+def once(function: Callable[[], Any]) -> float:
+    """Seconds of one call."""
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+def seconds(function: Callable[[], Any], repeat: int = 5) -> float:
+    """Median seconds of a call, after one that does not count."""
+    function()
+    return statistics.median(once(function) for _ in range(repeat))
+
+
+def least_seconds(function: Callable[[], Any], repeat: int = 5) -> float:
+    """Least seconds of a call, after one that does not count: what the machine can do when it is left alone."""
+    function()
+    return min(once(function) for _ in range(repeat))
+
+
+def show(records: Sequence[Record], **columns: str) -> None:
+    """Print records as a table.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        The lines.
+    **columns : str
+        For each key of a record that is shown, in order, its format: one of Python's, or ``"bytes"``. What a
+        record lacks stays empty.
+    """
+    names = [name for name in columns if any(record.get(name) is not None for record in records)]
+    head = ["" if name == "what" else name.replace("_", " ") for name in names]
+    print(table(head, [[_cell(record.get(name), columns[name]) for name in names] for record in records]), flush=True)
+
+
+def _cell(value: Any, form: str) -> str:
+    if value is None:
+        return ""
+    return format_bytes(value) if form == "bytes" else format(value, form)
+
+
+def held(what: str, value: float | None, *, least: float | None = None, most: float | None = None) -> Record:
+    """A line about a figure that has a bound, None if there is no such figure; missing it is no fault of the run."""
+    met = value is not None and (least is None or value >= least) and (most is None or value <= most)
+    must = f"at least {least:g}" if least is not None else f"at most {most:g}"
+    return {"what": what, "value": value, "must_be": must, "met": "yes" if met else "NO"}
+
+
+def show_held(records: Sequence[Record]) -> None:
+    """Print lines about bounds."""
+    print()
+    show(records, what="", value=".4g", must_be="", met="")

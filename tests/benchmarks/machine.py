@@ -1,0 +1,123 @@
+"""The machine: its facts, a process's peak memory, and the page cache."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PACKAGES = (
+    "psmds-dist",
+    "numpy",
+    "scipy",
+    "numba",
+    "llvmlite",
+    "zarr",
+    "dask",
+    "distributed",
+    "scikit-learn",
+    "scikit-bio",
+    "s_gd2",
+    "pymde",
+    "torch",
+)
+
+
+def facts() -> dict[str, Any]:
+    """What a reader of the figures has to know."""
+    return {
+        "system": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory": psutil.virtual_memory().total,
+        "caches": _caches(),
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name)) is not None},
+        "blas": _blas(),
+        "load_average": os.getloadavg(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    lines = _read("/proc/cpuinfo").splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def _caches() -> dict[str, str]:
+    """Sizes of the first core's caches, such as ``{"L1 Data": "32K"}``, where Linux tells them."""
+    found = {}
+    for place in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (_read(place / name).strip() for name in ("level", "type", "size"))
+        found[f"L{level} {kind}"] = size
+    return found
+
+
+def _blas() -> list[dict[str, Any]]:
+    import numpy as np
+    import scipy.linalg  # noqa: F401  (loads SciPy's own BLAS)
+    from threadpoolctl import threadpool_info
+
+    np.ones((2, 2)) @ np.ones((2, 2))
+    names = ("internal_api", "version", "num_threads", "architecture")
+    return [{name: pool.get(name) for name in names} for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def _read(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def peak_memory() -> int:
+    """Most bytes this process has had resident; ``ru_maxrss`` would be inherited from the parent."""
+    for line in _read("/proc/self/status").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def files_below(place: Path) -> list[Path]:
+    """All files of a directory, in order."""
+    return sorted(path for path in place.rglob("*") if path.is_file())
+
+
+def sync(paths: Iterable[Path]) -> None:
+    """Write files out to the disk; only then can the page cache let them go."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def drop_cached(paths: Iterable[Path]) -> None:
+    """Drop files from the page cache, without being root."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)
+
+
+def bytes_from_disk() -> int:
+    """Bytes this machine has read from its disks since it started, whoever asked."""
+    for line in _read("/proc/vmstat").splitlines():
+        if line.startswith("pgpgin "):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,155 @@
+"""The cost model against runs, and the scheduler's part of it against hundreds of stand-in workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from psmds_dist import PatternSearchMDS, probe
+from psmds_dist.block import gather
+from psmds_dist.cost import Rates, estimate
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.forecast import job_of, plan_of
+from psmds_dist.ingest import build, open_points
+from psmds_dist.kernels.jit import available_threads
+from psmds_dist.partition import Layout
+from psmds_dist.rows import stored
+from psmds_dist.schedule import halves
+from psmds_dist.store import open_rows
+from tests.benchmarks.cluster import Nothing
+from tests.benchmarks.harness import Record, Settings, held, show, show_held
+
+MIB = 2**20
+PROCESSES = 4
+"""Processes that the stand-in workers share."""
+
+
+def scheduler(settings: Settings) -> list[Record]:
+    """Time of a round beside the kernel with many stand-in workers, N = 200,000, and the line a + b W through it.
+
+    Stand-ins share the cores with scheduler and client. So the line is through the processor time of these two, which
+    are in one process here: with workers on other machines a round takes that long.
+    """
+    counts = settings.pick((20,), (50, 100, 200), (50, 100, 200, 400))
+    found: list[Record] = []
+    for count in counts:
+        wall, here = _round_seconds(count)
+        found.append({"what": f"{count} workers", "wall": wall, "of_which_here": here})
+    show(found, what="", wall=".3f", of_which_here=".3f")
+    if len(counts) > 1:
+        slope, base = np.polyfit(counts, [record["of_which_here"] for record in found], 1)
+        print(f"a round takes {base:.3f} s + {1e3 * slope:.2f} ms x workers of scheduler and client")
+        found.append({"what": "line through them", "base": float(base), "worker": float(slope)})
+    return found
+
+
+def _round_seconds(count: int, epochs: int = 3) -> tuple[float, float]:
+    """Wall time and processor time of this process, in a round (medians)."""
+    layout = Layout(200_000)
+    work = Nothing(layout, np.zeros((2, layout.n), np.float32))
+    with _stand_ins(count) as client:
+        executor, times = DaskExecutor(client), []
+        for epoch in range(epochs):
+            for blocks in halves(layout, 0, epoch):
+                began = time.perf_counter(), time.process_time()
+                gather(executor, work, layout, blocks)
+                times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+    wall, busy = np.median(times[2:], axis=0).tolist()
+    return wall, busy
+
+
+@contextmanager
+def _stand_ins(count: int) -> Iterator[Any]:
+    """A scheduler with so many workers of one thread each, without nannies, in a few processes."""
+    from distributed import Client, LocalCluster
+
+    shares = [count // PROCESSES + (k < count % PROCESSES) for k in range(PROCESSES)]
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
+        command = [sys.executable, "-m", "tests.benchmarks.standins", cluster.scheduler_address]
+        hosts = [subprocess.Popen([*command, f"stand-in-{k}", str(share)]) for k, share in enumerate(shares)]
+        try:
+            with Client(cluster, set_as_default=False) as client:
+                client.wait_for_workers(count, timeout=240)
+                yield client
+        finally:
+            for host in hosts:
+                host.kill()
+                host.wait()
+
+
+def planning(settings: Settings) -> list[Record]:
+    """Predicted against actual seconds of whole runs, given how many epochs they took."""
+    pairs: dict[str, tuple[float, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for n, dims in settings.pick([(3000, 2)], *[[(6000, 2), (6000, 5), (12_000, 2)]] * 2):
+            store = f"{folder}/{n}.zarr"
+            np.save(f"{folder}/points.npy", np.random.default_rng(0).random((n, 8)))
+            build(open_points(f"{folder}/points.npy"), store, InProcessExecutor(), overwrite=True)
+            share = 4 * n * n // 4
+            for name, limit, workers in (("kept", 4096 * MIB, 1), ("streamed", share, 1), ("2 workers", share, 2)):
+                pairs[f"N = {n:,}, L = {dims}, {name}"] = _exact(store, dims, limit, workers)
+        pairs |= _by_landmarks(folder)
+    found: list[Record] = [
+        {"what": name, "predicted": predicted, "actual": actual, "ratio": predicted / actual}
+        for name, (predicted, actual) in pairs.items()
+    ]
+    show(found, what="", predicted=".2f", actual=".2f", ratio=".2f")
+    worst = max(max(record["ratio"], 1 / record["ratio"]) for record in found)
+    bounds = [held("worst ratio of predicted to actual, either way", worst, most=1.25)]
+    show_held(bounds)
+    return found + bounds
+
+
+EPOCHS = 12
+
+
+def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, float]:
+    source = open_rows(store)
+    threads = max(1, available_threads() // workers)
+    settings = {"n_components": dims, "max_epochs": EPOCHS, "radius": 0.1, "random_state": 0, "memory_limit": limit}
+    if workers == 1:
+        rates = _rates(dims, threads, source)
+        actual = PatternSearchMDS(**settings).fit(store).result_.seconds
+    else:
+        with local_client(workers, threads) as client:
+            actual = PatternSearchMDS(client=client, **settings).fit(store).result_.seconds
+            rates = _rates(dims, threads * workers, source)
+    plan = plan_of(stored(source), dims, workers, limit, through_landmarks=False, read_cost=source.read_cost)
+    job = job_of(plan, dims, threads, epochs=EPOCHS, started=False, checked=True)
+    return estimate(job, rates).seconds, actual
+
+
+def _by_landmarks(folder: str, n: int = 100_000, size: int = 500) -> dict[str, tuple[float, float]]:
+    from landmarks import LandmarkMDS
+    from landmarks.building import build_panel
+    from landmarks.panel import points_panel
+    from landmarks.tables import npy_panel
+    from psmds_dist.store import open_panel
+
+    points, panel = f"{folder}/p.npy", f"{folder}/panel.zarr"
+    np.save(points, np.random.default_rng(0).random((n, 16)))
+    build_panel(points_panel(npy_panel(points, "float64"), np.arange(size)), panel, InProcessExecutor())
+    found = {}
+    for name, given, metric in (("points", points, "euclidean"), ("panel", panel, "precomputed")):
+        mds = LandmarkMDS(n_landmarks=size - 20, metric=metric, random_state=0, memory_limit=512 * MIB)
+        mds.fit(given)
+        began = time.perf_counter()
+        mds.fit(given)
+        actual = time.perf_counter() - began
+        rows = stored(open_panel(panel))
+        plan = plan_of(rows, 2, 1, 512 * MIB, through_landmarks=True)
+        job = job_of(plan, 2, available_threads(), computed=name == "points")
+        rates = _rates(2, available_threads(), open_panel(panel))
+        found[f"N = {n:,}, S = {size - 20}, from {name}"] = estimate(job, rates).seconds, actual
+    return found
+
+
+def _rates(dims: int, threads: int, source: Any) -> Rates:
+    return Rates(probe.roots(dims, threads), distances=probe.distances(16), disk=probe.disk(source))

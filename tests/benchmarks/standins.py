@@ -1,0 +1,21 @@
+"""Workers that stand in for those of a large cluster: ``python -m tests.benchmarks.standins ADDRESS NAME COUNT``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+from distributed import Worker
+
+
+async def serve(address: str, name: str, count: int) -> None:
+    """Run so many workers of one thread each in this process, until it is killed."""
+    workers = [Worker(address, nthreads=1, name=f"{name}-{k}", memory_limit=0) for k in range(count)]
+    await asyncio.gather(*workers)
+    await asyncio.gather(*(worker.finished() for worker in workers))
+
+
+if __name__ == "__main__":
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    asyncio.run(serve(sys.argv[1], sys.argv[2], int(sys.argv[3])))

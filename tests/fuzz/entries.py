@@ -1,0 +1,18 @@
+"""All entries by name."""
+
+from tests.fuzz import commands, damage, library
+
+ENTRIES = {**library.ENTRIES, **commands.ENTRIES, **damage.ENTRIES}
+
+SHARE = {
+    "PatternSearchMDS.fit": 3,
+    "psmds fit": 2,
+    "one flipped bit": 2,
+    "broken files": 2,
+    "psmds landmarks": 0.7,
+    "psmds info, quality, export": 0.4,
+    "psmds on a full disk": 0.4,
+    "scale": 0.3,
+    "ids": 0.3,
+}
+"""Cases of an entry, where not as many as of the others: more of the main ones, fewer of the slow."""

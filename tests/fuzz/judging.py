@@ -1,0 +1,73 @@
+"""How a case ends: right, refused with a sentence, or a fault."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sklearn.exceptions import ConvergenceWarning
+
+from tests.fuzz.choosing import Chooser
+from tests.fuzz.oracle import Verdict, require_sentence
+
+ERRORS = (ValueError, TypeError, MemoryError)
+"""What a caller is told to expect of bad input."""
+
+
+class Fault(AssertionError):
+    """Something that must not happen."""
+
+
+Entry = Callable[[Chooser, Path], str]
+"""Makes one case in a directory of its own and returns how it ended; raises `Fault` when it should not have."""
+
+
+def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:
+    """Call; what comes must be as the verdict has it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", ConvergenceWarning)  # documented: a monotone solve without certificate
+            call()
+    except AssertionError as error:
+        raise Fault(f"{story}: {error}") from error
+    except ERRORS as error:
+        if verdict is Verdict.RIGHT:
+            raise Fault(f"{story}: refused, though valid: {error!r}") from error
+        _require_ours(error, story)
+        return "refused"
+    except Exception as error:
+        raise Fault(f"{story}: {type(error).__name__} instead of a sentence: {error}\n{_last_frames(error)}") from error
+    if verdict is Verdict.REFUSED:
+        raise Fault(f"{story}: accepted in silence")
+    return "right"
+
+
+def _require_ours(error: Exception, story: str) -> None:
+    from psmds_dist.errors import PsmdsError
+
+    if not isinstance(error, PsmdsError):
+        raise Fault(f"{story}: leaked {error!r}\n{_last_frames(error)}") from error
+    try:
+        require_sentence(str(error))
+    except AssertionError as wrong:
+        raise Fault(f"{story}: {wrong}") from error
+
+
+def _last_frames(error: BaseException) -> str:
+    return "".join(traceback.format_tb(error.__traceback__)[-3:])
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """A directory for one case."""
+    folder = Path(tempfile.mkdtemp(prefix="psmds-fuzz-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,114 @@
+"""What must come of a case, decided without our code: NumPy in extended precision, and SciPy."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import pdist, squareform
+
+
+class Verdict(enum.Enum):
+    """What must come of an input."""
+
+    RIGHT = "right"
+    REFUSED = "refused"
+    EITHER = "either"
+    """Right or refused: at the edges of what floating point holds, where a sentence is as good."""
+
+
+def worse(*verdicts: Verdict) -> Verdict:
+    """Verdict on what has several faults."""
+    order = [Verdict.REFUSED, Verdict.EITHER, Verdict.RIGHT]
+    return min(verdicts, key=order.index)
+
+
+COMFORT = {"float32": (1e-30, 1e36), "float64": (1e-140, 1e140)}
+"""Root mean squares and largest values for which nobody may refuse on account of size."""
+
+
+def on_matrix(array: Any, rows: str, n_components: int = 2) -> Verdict:
+    """Verdict on dissimilarities that are delivered as type ``rows``."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
+        return Verdict.REFUSED
+    square = squared(array)
+    if square is None or len(square) < 3 or len(square) <= n_components:
+        return Verdict.REFUSED
+    return worse(_on_entries(square), _on_symmetry(square), _on_size(square, rows))
+
+
+def squared(array: np.ndarray) -> np.ndarray | None:
+    """The square form in extended precision, or None when there is none."""
+    values = array.astype(np.longdouble)
+    if values.ndim == 2 and values.shape[0] == values.shape[1]:
+        return values
+    if values.ndim != 1:
+        return None
+    n = round((1 + (1 + 8 * values.size) ** 0.5) / 2)
+    if n * (n - 1) // 2 != values.size or n < 2:
+        return None
+    full = np.zeros((n, n), np.longdouble)
+    full[np.triu_indices(n, 1)] = values
+    return full + full.T
+
+
+def _on_entries(square: np.ndarray) -> Verdict:
+    if not np.isfinite(square).all() or not square.any():
+        return Verdict.REFUSED
+    negative, diagonal = -square.min(), np.abs(square.diagonal()).max()
+    if max(negative, diagonal) > np.finfo(np.float32).tiny:
+        return Verdict.REFUSED
+    return Verdict.EITHER if max(negative, diagonal) > 0 else Verdict.RIGHT
+
+
+def _on_symmetry(square: np.ndarray) -> Verdict:
+    n = len(square)
+    top = np.abs(square).max()
+    if not np.isfinite(top) or top == 0:
+        return Verdict.REFUSED
+    unit = square / top
+    share = np.abs(unit - unit.T).max() / np.sqrt((unit**2).sum() / (n * (n - 1)))
+    if share > 2e-4:
+        return Verdict.REFUSED
+    return Verdict.EITHER if share > 1e-5 else Verdict.RIGHT
+
+
+def _on_size(square: np.ndarray, rows: str) -> Verdict:
+    low, high = COMFORT[rows]
+    top = float(np.abs(square).max())
+    return Verdict.RIGHT if low < top / len(square) and top < high else Verdict.EITHER
+
+
+def require_right_map(array: np.ndarray, rows: str, embedding: Any, figures: dict[str, Any], *, bound: float) -> None:
+    """Assert that a map is one of these dissimilarities and that its figures are true."""
+    with np.errstate(over="ignore", under="ignore"):
+        given = squared(array).astype(rows).astype(np.float64)
+    n = len(given)
+    x = np.asarray(embedding)
+    assert x.shape[0] == n, f"{x.shape} coordinates for {n} points"
+    assert x.dtype == np.float64
+    assert np.isfinite(x).all(), "coordinates are not finite"
+    top = np.abs(given).max()
+    t = squareform(given / top, checks=False)
+    d = pdist(x / top)
+    error, total, embedded = ((t - d) ** 2).sum(), (t**2).sum(), (d**2).sum()
+    expected = {
+        "normalized_stress": np.sqrt(error / total),
+        "stress1": np.sqrt(error / embedded) if embedded else np.inf,
+        "mse": 2 * error / n**2 * top * top,
+        "raw_stress": error * top * top,
+    }
+    for name, value in expected.items():
+        if np.isfinite(value) and name in figures:
+            slack = 1e-5 * value + 1e-9 * (top * top if name in ("mse", "raw_stress") else 1)
+            assert abs(figures[name] - value) <= slack, f"{name} is {figures[name]}, but NumPy finds {value}"
+    assert expected["normalized_stress"] <= bound, f"normalised stress {expected['normalized_stress']:g}"
+
+
+def require_sentence(text: str) -> None:
+    """Assert that a message is a sentence for a person."""
+    assert text.strip(), "an empty message"
+    assert text.strip().endswith((".", "?", ")")), f"no sentence: {text!r}"
+    assert "Traceback" not in text
+    assert "\n" not in text.strip(), f"more than a sentence: {text!r}"

@@ -1,0 +1,100 @@
+"""The cost model: counts of work are exact, and every resource can be what holds a run up."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psmds_dist import probe
+from psmds_dist.cost import RESOURCES, Job, Rates, estimate
+from psmds_dist.forecast import job_of, plan_of, report, rows_of
+from psmds_dist.ingest import ArrayRows
+from psmds_dist.types import BudgetError, InputError
+
+RATES = Rates(roots=5e9)
+JOBS = st.builds(
+    Job,
+    n=st.integers(3, 10**8),
+    dims=st.integers(1, 50),
+    workers=st.integers(1, 2000),
+    threads=st.integers(1, 128),
+    landmarks=st.integers(0, 10_000),
+    itemsize=st.sampled_from([4, 8]),
+    kept=st.floats(0, 1),
+    read_cost=st.floats(1, 10),
+    epochs=st.integers(0, 500),
+    start=st.sampled_from([0, 1000]),
+    checked=st.booleans(),
+    computed=st.booleans(),
+    local=st.booleans(),
+)
+
+
+def stage(found, name):
+    return next(stage for stage in found.stages if stage.name == name)
+
+
+def test_an_epoch_takes_its_roots_and_its_bytes():
+    job = Job(n=100_000, dims=3, workers=4, threads=8, kept=0.25, epochs=11, checked=True, local=False)
+    rates = Rates(roots=7e9, disk=2e9, network=1e9, round_base=0.5, round_worker=0.25, point=0.0)
+    epochs = stage(estimate(job, rates), "epochs")
+    assert epochs.kernel == pytest.approx(10 * 1e10 / (1e9 * 8 * 4))
+    assert epochs.disk == pytest.approx(10 * 0.75 * 4e10 / (2e9 * 4))
+    assert epochs.disk_bytes == pytest.approx(10 * 0.75 * 4e10)
+    assert epochs.scheduler == pytest.approx(10 * 2 * (0.5 + 4 * 0.25))
+    sent = 2 * 100_000 * (2 * 9 + 4 * 3 * 5)  # answers twice on their way, a snapshot to the scheduler and each worker
+    assert epochs.network_bytes == pytest.approx(10 * sent)
+    assert epochs.seconds == pytest.approx(max(epochs.kernel, epochs.disk) + epochs.network + epochs.scheduler)
+    assert stage(estimate(job, rates), "first epoch").disk_bytes == pytest.approx(4e10)
+
+
+@given(JOBS)
+def test_nothing_is_negative_and_the_whole_is_between_its_parts(job):
+    found = estimate(job, RATES)
+    parts = found.parts
+    assert set(parts) == set(RESOURCES)
+    assert all(seconds >= 0 for seconds in parts.values())
+    assert max(parts.values()) <= found.seconds * (1 + 1e-9)
+    assert found.seconds <= sum(parts.values()) * (1 + 1e-9)
+    assert found.network_bytes == 0 or not job.local
+    assert found.bottleneck in RESOURCES.values()
+
+
+@given(JOBS, st.integers(1, 10))
+def test_faster_threads_never_take_longer(job, times):
+    assert estimate(job, Rates(roots=5e9 * times)).seconds <= estimate(job, RATES).seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("slow", "what"),
+    [
+        ({"roots": 1e3}, "the kernel"),
+        ({"disk": 1e3}, "the disk"),
+        ({"network": 1.0}, "the network"),
+        ({"round_base": 1e6}, "the scheduler"),
+        ({"point": 10.0}, "the process that starts the run"),
+    ],
+)
+def test_what_is_slow_saturates_first(slow, what):
+    job = Job(n=50_000, workers=10, threads=2, epochs=20, checked=True, local=False)
+    assert estimate(job, Rates(**{"roots": 5e9, **slow})).bottleneck == what
+
+
+def test_a_plan_without_data_is_refused_like_a_run():
+    rows = rows_of(1_000_000, None, 2)
+    with pytest.raises(BudgetError, match=r"a map of 1,000,000 points in 2 dimensions needs .* MiB .*landmarks"):
+        plan_of(rows, 2, 1000, 10**6, through_landmarks=False)
+    plan = plan_of(rows, 2, 1000, 2**33, through_landmarks=False)
+    job = job_of(plan, 2, 16)
+    assert (job.n, job.workers, job.threads, job.start, job.local) == (1_000_000, 1000, 16, 1000, False)
+    assert "saturates first    the " in report(plan, job, RATES)
+    for n, size in ((2, None), (100, 2), (100, 101)):
+        with pytest.raises(InputError, match=r"^--(points|landmarks) must be"):
+            rows_of(n, size, 2)
+
+
+def test_probes_measure_something(digits):
+    for dims in (2, 7):
+        assert 1e6 < probe.roots(dims, 1) < 1e12
+    assert 1e6 < probe.disk(ArrayRows(digits)) < 1e13
+    assert 1e5 < probe.distances(16) < 1e12
+    assert 0 < probe.memory_share(4) < probe.memory_share(2)

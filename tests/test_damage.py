@@ -1,0 +1,186 @@
+"""Damage on disk, and disks that take no more: nothing wrong is read in silence, and nothing is lost."""
+
+import json
+import os
+import resource
+import tempfile
+
+import numpy as np
+import pytest
+import zarr
+from scipy.spatial.distance import pdist, squareform
+
+from landmarks import LandmarkMDS
+from psmds_dist import PatternSearchMDS, open_rows, read_result
+from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest import ArrayRows, build
+from psmds_dist.results import write_coordinates
+from psmds_dist.rows import RowCache
+from psmds_dist.store import load_check, require_result_place
+from psmds_dist.types import BudgetError, InputError, StorageError
+
+N = 64
+IDS = [f"p{k}" for k in range(N)]
+
+
+@pytest.fixture
+def matrix():
+    return squareform(pdist(np.random.default_rng(5).normal(size=(N, 3)))).astype("f4")
+
+
+@pytest.fixture
+def store(tmp_path, matrix):
+    build(ArrayRows(matrix), tmp_path / "d.zarr", InProcessExecutor(), ids=IDS)
+    return tmp_path / "d.zarr"
+
+
+def flip(path, byte, bit=3):
+    """Flip a bit as a failing disk does, without a change of times."""
+    times = path.stat()
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 1 << bit
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.fixture
+def small_files():
+    """Files cannot grow beyond some bytes, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(most):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_flipped_bit_is_told_although_the_check_is_kept(store):
+    assert load_check(open_rows(store)) is not None
+    flip(store / "dissimilarities" / "c.7.0", 77)
+    assert load_check(open_rows(store)) is not None  # nothing that a listing shows has changed
+    for mds in (PatternSearchMDS(random_state=0), LandmarkMDS(n_landmarks=40, random_state=0, evidence=False)):
+        with pytest.raises(InputError, match="does not match its checksum"):
+            mds.fit(str(store))
+
+
+def test_checksums_are_tested_once(store, monkeypatch):
+    from psmds_dist.store import chunkfile
+
+    tested = []
+    real = chunkfile.ChunkFile._verify
+    monkeypatch.setattr(chunkfile.ChunkFile, "_verify", lambda *given: tested.append(1) or real(*given))
+    rows = open_rows(store)
+    budget = 10 * rows.layout.rows * N * 4  # streamed
+    cache = RowCache(rows, budget)
+    for _ in range(3):
+        assert sum(batch.points.size for batch in cache.batches(range(rows.layout.count))) == N
+    assert len(tested) == rows.layout.count
+
+
+def test_an_edited_check_is_not_believed(store, matrix):
+    expected = PatternSearchMDS(random_state=0).fit(matrix)
+    place = store / "zarr.json"
+    content = json.loads(place.read_text())
+    header = content["attributes"]["psmds"]
+    header["check"]["rms"] *= 1000
+    place.write_text(json.dumps(content))
+    assert load_check(open_rows(store)) is None
+    found = PatternSearchMDS(random_state=0).fit(str(store))
+    assert np.array_equal(found.embedding_, expected.embedding_)
+    assert load_check(open_rows(store)).rms == pytest.approx(header["check"]["rms"] / 1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda header, content: header.update(metric="other"), "not as they were written"),
+        (lambda header, content: header.pop("seal"), "not as they were written"),
+        (lambda header, content: header.pop("arrays"), "'arrays' is missing"),
+        (lambda header, content: header.update(status="complexe"), "is unfinished"),
+        (lambda header, content: content["attributes"].pop("psmds"), "is part of a store of psmds"),
+    ],
+)
+def test_a_changed_header_is_told(store, change, told):
+    place = store / "zarr.json"
+    content = json.loads(place.read_text())
+    change(content["attributes"]["psmds"], content)
+    place.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=told):
+        open_rows(store)
+    with pytest.raises(InputError, match=r"is damaged|is unfinished|part of a store"):
+        open_rows(zarr.open_array(str(store / "dissimilarities")))
+
+
+def test_changed_metadata_and_names_are_told(store):
+    place = store / "dissimilarities" / "zarr.json"
+    place.write_text(place.read_text().replace("NaN", "0.0"))
+    with pytest.raises(InputError, match="not as they were written"):
+        open_rows(store)
+
+
+def test_changed_names_are_told(store):
+    group = zarr.open_group(str(store), mode="r+")
+    group["ids"][3] = "someone else"
+    with pytest.raises(InputError, match="ids is damaged"):
+        PatternSearchMDS().fit(str(store))
+
+
+def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, small_files, monkeypatch):
+    mds = PatternSearchMDS(random_state=0).fit(matrix)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+
+    def refuse_here(path, *given, real=os.rename):
+        if "map.zarr" in str(path):
+            raise OSError(28, "No space left on device")
+        real(path, *given)
+
+    monkeypatch.setattr(os, "rename", refuse_here)
+    with pytest.raises(StorageError, match=r"map.zarr cannot be written \(No space.*the result is in .*tmp/psmds-"):
+        mds.save(tmp_path / "map.zarr")
+    (saved,) = (tmp_path / "tmp").glob("psmds-*")
+    assert np.array_equal(read_result(saved).embedding, mds.embedding_)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["tmp"]
+    small_files(100)
+    with pytest.raises(StorageError, match="the result is lost: make room"):
+        mds.save(tmp_path / "map.zarr")
+
+
+def test_too_little_room_is_told_before(tmp_path):
+    with pytest.raises(StorageError, match="will take about .* but only .* are free"):
+        require_result_place(tmp_path / "map", overwrite=False, nbytes=2**60)
+    with pytest.raises(InputError, match="cannot be written"):
+        require_result_place("/proc/map", overwrite=False)
+
+
+@pytest.mark.parametrize("name", ["map.csv", "map.npy"])
+def test_an_export_that_does_not_fit_leaves_what_was_there(tmp_path, small_files, name):
+    place = tmp_path / name
+    place.write_text("earlier")
+    small_files(100)
+    with pytest.raises(StorageError, match="cannot be written: File too large"):
+        write_coordinates(place, np.random.default_rng(0).random((500, 2)))
+    assert place.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_export_to_what_is_no_file(tmp_path):
+    (tmp_path / "full.npy").symlink_to("/dev/full")
+    with pytest.raises(StorageError, match="full.npy cannot be written: No space left on device"):
+        write_coordinates(tmp_path / "full.npy", np.zeros((500, 2)))
+
+
+def test_a_picture_that_does_not_fit_leaves_nothing(tmp_path, small_files):
+    from psmds_dist.plot import save_map
+
+    small_files(100)
+    with pytest.raises(StorageError, match=r"map.png cannot be written: File too large"):
+        save_map(tmp_path / "map.png", np.zeros((5, 2)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pass_that_cannot_fit_is_refused(tmp_path, matrix):
+    with pytest.raises(BudgetError, match="memory_limit is 1 B a worker, but a pass over 64 points needs"):
+        build(ArrayRows(matrix), tmp_path / "x", InProcessExecutor(), memory_limit=1)
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,57 @@
+"""A few cases of every entry that ``make fuzz`` runs by the thousand; hypothesis makes a failure smaller."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.choosing import Drawn, Seeded
+from tests.fuzz.entries import ENTRIES
+from tests.fuzz.judging import Fault, judged, own_folder
+from tests.fuzz.oracle import Verdict
+from tests.fuzz.running import run_batch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", list(ENTRIES))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_entry(entry, data):
+    with own_folder() as folder:
+        assert ENTRIES[entry](Drawn(data), folder) in ("right", "refused")
+
+
+def test_a_case_is_a_function_of_its_seed():
+    one, same, other = (Seeded(*key) for key in ((3, "ids", 5), (3, "ids", 5), (3, "ids", 6)))
+    drawn = [[chooser.number(0, 10**9) for _ in range(4)] for chooser in (one, same, other)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "told"),
+    [
+        (None, Verdict.REFUSED, "accepted in silence"),
+        (ValueError("numpy's own"), Verdict.REFUSED, "leaked"),
+        (ZeroDivisionError("x"), Verdict.EITHER, "instead of a sentence"),
+        (AssertionError("wrong stress"), Verdict.RIGHT, "wrong stress"),
+    ],
+)
+def test_faults_are_found(error, verdict, told):
+    def call():
+        if error is not None:
+            raise error
+
+    with pytest.raises(Fault, match=told):
+        judged(call, verdict, "a story")
+
+
+def test_a_fault_is_counted_and_can_be_repeated(monkeypatch):
+    def faulty(choose, folder):
+        if choose.number(0, 1):
+            raise Fault("something")
+        return "right"
+
+    monkeypatch.setitem(ENTRIES, "ids", faulty)
+    batch = run_batch("ids", 4, range(20))
+    assert batch.ends["fault"] == len(batch.faults) > 0
+    assert batch.ends["right"] == 20 - len(batch.faults)
+    assert all(fault.startswith("--seed 4 --only 'ids' --case ") for fault in batch.faults)
