@@ -103,13 +103,13 @@ def test_moments_are_seen(tmp_path):
 
 
 @pytest.mark.slow
-def test_four_runs_end_with_the_same_bits():
+def test_three_runs_end_with_the_same_bits():
     """`make chaos` makes a hundred."""
     root = Path(__file__).parents[1]
-    chaos = [sys.executable, "-m", "tests.chaos", "--runs", "4", "--seed", "17"]
+    chaos = [sys.executable, "-m", "tests.chaos", "--runs", "3", "--seed", "101"]
     done = subprocess.run(chaos, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = (line.split() for line in done.stdout.splitlines() if line.startswith("all "))
     runs, disturbed, _, resumed, identical, faults, _ = line[1:]
-    assert (runs, disturbed, identical, faults) == ("4", "4", "4", "0")
+    assert (runs, disturbed, identical, faults) == ("3", "3", "3", "0")
     assert int(resumed) >= 1

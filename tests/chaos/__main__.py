@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
@@ -72,8 +72,8 @@ def study(folder: Path, plans: list[Plan], jobs: int, end: float) -> Iterator[Re
         try:
             for _ in pool.map(lambda kind: in_any(lambda place: place.learn(kind)), {p.kind: 0 for p in plans}):
                 pass
-            for record in pool.map(run, plans):
-                if record is not None:
+            for done in as_completed([pool.submit(run, plan) for plan in plans]):
+                if (record := done.result()) is not None:
                     tell(record)
                     yield record
         finally:

@@ -111,7 +111,7 @@ def plan_run(seed: int, number: int, kinds: list[Kind] = KINDS, tmpfs: bool = Tr
 def _attempt(random: np.random.Generator, kind: Kind, place: str, *, first: bool, tmpfs: bool) -> Attempt:
     damage = None if first else _damage(random)
     if first and random.random() < 0.15:
-        scarcity = SMALL_DISK if tmpfs and random.random() < 0.7 else SMALL_FILES
+        scarcity = SMALL_DISK if (random.random() < 0.7) & tmpfs else SMALL_FILES
         if scarcity == SMALL_DISK or place != "scheduler file":  # whose workers have no limit
             return Attempt(place, scarcity=scarcity, room=_room(random, kind) // (1 + 3 * (scarcity == SMALL_FILES)))
     return Attempt(place, tuple(_events(random, place)), damage=damage)
