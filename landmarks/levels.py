@@ -142,6 +142,8 @@ def classical(values: Rows, n_components: int) -> Floats:
     inner -= inner.mean(axis=1)[:, None]
     with threadpool_limits(1, user_api="blas"):  # the order of its sums depends on threads
         spread, axes = eigh(inner, subset_by_index=[size - n_components, size - 1], check_finite=False)
+        if spread.size < n_components:  # among equal eigenvalues LAPACK may find fewer than were asked for
+            spread, axes = (part[..., -n_components:] for part in eigh(inner, check_finite=False))
     return np.ascontiguousarray((axes * np.sqrt(np.maximum(spread, 0)))[:, ::-1])
 
 

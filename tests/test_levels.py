@@ -40,6 +40,16 @@ def test_classical_scaling_leaves_an_axis_that_is_not_there_at_zero():
     assert_allclose(found[:, 1], 0, atol=1e-6)
 
 
+@pytest.mark.parametrize("values", [1, 2, 3])
+def test_classical_scaling_of_equal_dissimilarities(values):
+    """Equal eigenvalues, of which LAPACK may find fewer than it is asked for."""
+    for n in range(4, 40):
+        x = np.random.default_rng(n).integers(0, values, (n, 3))
+        t = cdist(x, x, "hamming")
+        assert classical(t, 2).shape == (n, 2)
+        assert classical(1.0 - np.eye(n), 2).shape == (n, 2)
+
+
 def test_classical_scaling_does_not_depend_on_threads():
     t = digits(500)
     found = []
