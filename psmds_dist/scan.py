@@ -127,7 +127,7 @@ class Scan:
     def add(self, group: GroupScan) -> None:
         """Take in the scans of a group of blocks."""
         self._blocks.update((scan.block, scan) for scan in group.blocks)
-        with np.errstate(invalid="ignore"):  # infinities are told of where they stand
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities are told of where they stand
             self._columns += group.columns
 
     @property

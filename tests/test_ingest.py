@@ -467,3 +467,9 @@ def test_more_unusable_ids_are_told(tmp_path):
     with pytest.raises(InputError, match="instead of a list of strings"):
         read_ids(saved(tmp_path / "i.npy", np.arange(3)), 3)
     assert check_ids([1, 2], 2) == ["1", "2"]
+
+
+def test_squares_that_overflow_are_told_whatever_is_asked(tmp_path):
+    huge = saved(tmp_path / "huge.npy", squareform(pdist(points())) * 1e300)
+    with pytest.raises(InputError, match="the squares of the dissimilarities overflow"):
+        build(open_npy(huge, "float64"), tmp_path / "a.zarr", Serial(), zero_diagonal=True)

@@ -153,7 +153,8 @@ def _look_at_diagonal(source: RowSource) -> None:
     for k, point in enumerate(points.tolist()):
         source.read(point, point + 1, row)
         diagonal[k] = row[0, point]
-        squares += float(np.square(np.delete(row[0], point), dtype=np.float64).mean())
+        with np.errstate(over="ignore"):  # the check tells of it
+            squares += float(np.square(np.delete(row[0], point), dtype=np.float64).mean())
     refuse_similarities(diagonal, (squares / points.size) ** 0.5)
 
 

@@ -257,8 +257,9 @@ class Symmetrized(_Changed):
         mirrored = np.empty_like(rows)
         self.source.read(lo, hi, rows)
         self.source.read_columns(lo, hi, mirrored)
+        rows *= 0.5  # before the sum, which might overflow
+        mirrored *= 0.5
         rows += mirrored
-        rows *= 0.5
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,11 @@ def distances(choose: Chooser, folder: Path) -> str:
     np.save(folder / "x.npy", x)
     words, options_verdict = options(
         choose,
-        {**RUNNING, "--metric": (["euclidean", "cityblock"], ["nonsense", "", "Euclid"]), "--dtype": FIT["--dtype"]},
+        {
+            **RUNNING,
+            "--metric": (["euclidean", "cityblock"], ["nonsense", "", "Euclidean!"]),
+            "--dtype": FIT["--dtype"],
+        },
     )
     good = spoil in ("none", "square") and n >= 3 and len(np.unique(x, axis=0)) > 1
 

@@ -276,6 +276,8 @@ def on_landmarks(given: matrices.Given, rows: str) -> Verdict:
     values = squared(a)
     holes = np.isnan(values).any() or getattr(given.value, "mask", None) is not None
     several = values.size and len(np.unique(values[np.isfinite(values)])) > 2 and len(values) > 4
+    if a.dtype.itemsize == 2 or 0 < np.abs(values.diagonal()).max(initial=0) < 1e-3 * np.abs(values).max(initial=0):
+        return Verdict.EITHER  # rounding may take landmarks off their line, or stand for zero
     if verdict is Verdict.RIGHT:
         return Verdict.RIGHT if several and a.ndim == 2 else Verdict.EITHER
     unread = len(values) >= MANY  # rows of points that are no landmarks

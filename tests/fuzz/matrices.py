@@ -277,9 +277,9 @@ def _masked_entry(a: np.ndarray, folder: Path, story: str) -> Given:
 
 
 def _sparse(a: np.ndarray, folder: Path, story: str) -> Given:
-    if a.dtype == np.float16:
+    if a.dtype.kind == "f" and a.dtype.itemsize == 2:
         return Given(a, a, story)
-    return Given(sparse.csr_array(a), a, story, Verdict.REFUSED)
+    return Given(sparse.csr_array(a.astype(a.dtype.newbyteorder("="))), a, story, Verdict.REFUSED)
 
 
 def _frame(a: np.ndarray, folder: Path, story: str) -> Given:
