@@ -11,20 +11,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from queue import Queue
-from typing import TypeVar
 
 from psmds_dist.report import table
 from tests.chaos.disk import can_mount
-from tests.chaos.kinds import KINDS, prepare
-from tests.chaos.plans import Plan, plan_run
-from tests.chaos.study import Record, Study, Undisturbed
-
-T = TypeVar("T")
+from tests.chaos.kinds import KINDS
+from tests.chaos.plans import plan_run
+from tests.chaos.studies import Studies
+from tests.chaos.study import Record
 
 
 def main() -> None:
@@ -37,49 +33,19 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a new directory to work in, which stays, with what was said")
     parser.add_argument("--kinds", default="", help="only kinds whose names contain this")
     options = parser.parse_args()
-    began = time.monotonic()
+    began, records = time.monotonic(), []
     with _folder(options.keep) as folder:
         kinds = [kind for kind in KINDS if options.kinds in kind.name]
         tmpfs = can_mount(folder)
         numbers = range(options.first, options.first + options.runs)
         plans = [plan_run(options.seed, number, kinds, tmpfs) for number in numbers]
-        records = list(study(folder, plans, options.jobs, began + 60 * options.minutes))
+        with closing(Studies(folder, options.jobs)) as studies:
+            for record in studies.records(plans, began + 60 * options.minutes):
+                tell(record)
+                records.append(record)
     print("\n" + summary(records))
     print(f"\n{len(records)} runs in {time.monotonic() - began:.0f} s.")
     sys.exit(any(record.faults for record in records))
-
-
-def study(folder: Path, plans: list[Plan], jobs: int, end: float) -> Iterator[Record]:
-    """Yield what came of the plans, some at a time, each among the first in a study of its own."""
-    (folder / "data").mkdir()
-    prepare(folder / "data")
-    known: dict[str, Undisturbed] = {}
-    studies: Queue[Study] = Queue()
-    for job in range(jobs):
-        studies.put(Study(folder / f"study-{job}", folder / "data", known))
-
-    def in_any(work: Callable[[Study], T]) -> T:
-        free = studies.get()
-        try:
-            return work(free)
-        finally:
-            studies.put(free)
-
-    def run(plan: Plan) -> Record | None:
-        return in_any(lambda place: place.run(plan)) if time.monotonic() < end else None
-
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            for _ in pool.map(lambda kind: in_any(lambda place: place.learn(kind)), {p.kind: 0 for p in plans}):
-                pass
-            for done in as_completed([pool.submit(run, plan) for plan in plans]):
-                if (record := done.result()) is not None:
-                    tell(record)
-                    yield record
-        finally:
-            pool.shutdown(cancel_futures=True)
-            while not studies.empty():
-                studies.get().close()
 
 
 @contextmanager
@@ -120,7 +86,7 @@ def _counts(records: list[Record]) -> list[str]:
         f"{sum(record.resumed for record in records)}",
         f"{sum(record.identical for record in records)}",
         f"{sum(len(record.faults) for record in records)}",
-        f"{max(record.orphans for record in records):.1f}",
+        f"{max((record.orphans for record in records), default=0.0):.1f}",
     ]
 
 

@@ -16,7 +16,7 @@ from psmds_dist.store.reading import ARRAY
 
 POINTS = 20_000
 SMALL, LARGE = 1500, 4000
-"""Points of the two matrices: automatic starts begin at landmarks from `LARGE` on."""
+"""Points of the two matrices."""
 
 
 @dataclass(frozen=True)
