@@ -226,7 +226,7 @@ def test_numbers_of_small_types_do_not_overflow():
     config = SolverConfig(n_components=np.int8(100), radius=np.float16(0.1), seed=np.uint8(200))
     plain = SolverConfig(n_components=100, radius=float(np.float16(0.1)), seed=200)
     assert config == plain
-    assert {type(value) for value in config.as_dict().values()} <= {int, float, bool, type(None)}
+    assert {type(value) for value in config.as_dict().values()} <= {int, float, bool, str, type(None)}
     assert_array_equal(schedule.starting_points(120, config, 1.0), schedule.starting_points(120, plain, 1.0))
 
 
