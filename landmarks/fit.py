@@ -33,7 +33,7 @@ from landmarks.place import (
 from landmarks.plan import FitPlan, plan_fit
 from landmarks.refine import polish_config, refine_panel
 from landmarks.selection import choose, require_method
-from landmarks.tables import Panel, picked
+from landmarks.tables import ArrayPanel, Panel, picked
 from landmarks.warm import warm_up_landmarks
 from psmds_dist.block import Held
 from psmds_dist.checkpoint import NOWHERE, Identity, Keeper
@@ -330,8 +330,12 @@ def _distances(data: Data, i: int, candidates: Ints) -> Floats:
 
 
 def _identity(panel: Panel, landmarks: Ints, config: LandmarkConfig, executor: AnyExecutor) -> Identity:
-    """What must be the same for a run to go on where another stopped; a stored panel keeps its digest."""
-    content = check_panel(panel, executor).digest if hasattr(panel, "fingerprint") else panel.token
+    """What must be the same for a run to go on where another stopped.
+
+    A panel that is taken out of a matrix may lie in memory or on disk, as there is room: its content counts.
+    """
+    lies = hasattr(panel, "fingerprint") or isinstance(panel, ArrayPanel)
+    content = check_panel(panel, executor).digest if lies else panel.token
     return {
         "psmds-dist": version("psmds-dist"),
         "input": {"points": panel.n, "dtype": panel.dtype.name, "content": content},

@@ -11,6 +11,9 @@ import pytest
 from reference import distances
 
 from landmarks import LandmarkMDS
+from landmarks.fit import LandmarkConfig, _identity
+from landmarks.inputs import matrix_panel
+from landmarks.panel import store_panel
 from psmds_dist import PatternSearchMDS
 from psmds_dist.checkpoint import NOWHERE, Checkpoint, differences, keeper
 from psmds_dist.cli import INTERRUPTED, RESUMABLE
@@ -423,6 +426,19 @@ def test_another_landmark_run_is_refused(tmp_path, monkeypatch):
         LandmarkMDS(**{**how, "random_state": 1}, resume=True).fit(matrix)
     with pytest.raises(InputError, match="content was"):
         LandmarkMDS(**how, resume=True).fit(2 * matrix)
+
+
+def test_a_landmark_run_is_the_same_with_its_panel_in_memory_or_on_disk(tmp_path):
+    landmarks = np.arange(0, 60, 2)
+
+    def identity(matrix, keep):
+        source, executor = store_panel(ArrayRows(matrix), landmarks), InProcessExecutor()
+        with matrix_panel(source, executor, memory_limit=10**8, keep=keep, scratch=tmp_path) as panel:
+            assert hasattr(panel, "path") == (keep == 0)
+            return _identity(panel, landmarks, LandmarkConfig(), executor)
+
+    assert identity(noisy(100), 0) == identity(noisy(100), 10**8)
+    assert identity(noisy(100), 10**8) != identity(noisy(100, seed=1), 10**8)
 
 
 # --- the command line -----------------------------------------------------------------------------------------

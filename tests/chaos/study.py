@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,22 +104,21 @@ class Study:
             log.unlink()
         began = time.monotonic()
         room = next((attempt.room for attempt in plan.attempts if attempt.scarcity == SMALL_DISK), None)
-        folder = Folder(self._folder / f"run-{plan.number}", room)
-        target = folder.path / "target.zarr"
-        ended = False
-        for attempt in [*plan.attempts, *[plan.last] * MOST]:
-            code = self._attempt(record, attempt, target, resume=record.attempts > 0)
-            ended = code == 0 or "already holds a result" in self._said(record)  # killed when all was done
-            if ended:
-                break
-            folder.enlarge()
-        if ended:
-            self._compare(record, target)
-        else:
-            record.faults.append(f"did not end well in {record.attempts} attempts")
+        with closing(Folder(self._folder / f"run-{plan.number}", room)) as folder:
+            self._repeat(record, folder)
         record.seconds = time.monotonic() - began
-        folder.close()
         return record
+
+    def _repeat(self, record: Record, folder: Folder) -> None:
+        """Start the command until it has ended well."""
+        target = folder.path / "target.zarr"
+        for attempt in [*record.plan.attempts, *[record.plan.last] * MOST]:
+            code = self._attempt(record, attempt, target, resume=record.attempts > 0)
+            if code == 0 or "already holds a result" in self._said(record):  # killed when all was done
+                self._compare(record, target)
+                return
+            folder.enlarge()
+        record.faults.append(f"did not end well in {record.attempts} attempts")
 
     def _attempt(self, record: Record, attempt: Attempt, target: Path, *, resume: bool) -> int:
         kept = record.plan.kind.kept(target)
