@@ -13,7 +13,7 @@ from psmds_dist.events import EpochEvent
 from psmds_dist.plot import save_map
 from psmds_dist.quality import Stress
 from psmds_dist.report import TimeLeft, counter, describe_seconds, progress, stress_lines, table
-from psmds_dist.types import InputError
+from psmds_dist.types import InputError, StorageError
 
 
 def events(radii, end_radius, pace=0.5):
@@ -123,7 +123,7 @@ def test_pictures(tmp_path):
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
     with pytest.raises(InputError, match="cannot save a picture to"):
         save_map(tmp_path / "map.nonsense", mds.embedding_)
-    with pytest.raises(InputError, match="No such file or directory"):
+    with pytest.raises(StorageError, match="No such file or directory"):
         save_map(tmp_path / "no" / "map.png", mds.embedding_)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from psmds_dist.executor.crew import PATIENCE
 from psmds_dist.executor.security import require_same_security, tls_security
-from psmds_dist.types import InputError
+from psmds_dist.types import InputError, WorkerError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -110,15 +110,21 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
     }
     with contextlib.ExitStack() as stack:
         with dask.config.set(settings), _interrupts_kept_back():
-            cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=threads,
-                dashboard_address="127.0.0.1:0",
-                host="127.0.0.1",
-                protocol="tcp" if tls is None else "tls",
-                security=None if tls is None else tls_security(tls),
-                silence_logs=logging.CRITICAL,  # what matters is raised; the rest is noise when the cluster ends
-            )
+            try:
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=threads,
+                    dashboard_address="127.0.0.1:0",
+                    host="127.0.0.1",
+                    protocol="tcp" if tls is None else "tls",
+                    security=None if tls is None else tls_security(tls),
+                    silence_logs=logging.CRITICAL,  # what matters is raised; the rest is noise when the cluster ends
+                )
+            except RuntimeError as error:  # such as: a worker was killed while it started
+                raise WorkerError(
+                    f"the {workers} workers did not start on this machine ({error}): look for what ends "
+                    "them, most often a lack of memory, and run it again."
+                ) from error
             stack.enter_context(cluster)
         yield stack.enter_context(Client(cluster, set_as_default=False))
 

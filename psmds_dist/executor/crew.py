@@ -8,6 +8,7 @@ import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psmds_dist.executor.tasks import probe
@@ -140,16 +141,22 @@ class Crew:
         WorkerError
             When nobody has in ``patience`` seconds.
         """
-        able = [worker.address for worker in self.able.values()]
-        asked = self.client.submit(int, pure=False, workers=able)
-        try:
-            asked.result(timeout=min(QUIET, patience))
-        except TimeoutError:
-            log.info("all workers of %s are busy: waiting for one", self._place())
+        end = time.monotonic() + patience
+        asked_of: list[str] = []
+        told = False
+        while (left := end - time.monotonic()) > 0:
+            able = sorted(worker.address for worker in self.await_able(left).values())
+            if able != asked_of:  # a task that waits for workers which are gone would wait for ever
+                asked, asked_of = self.client.submit(int, pure=False, workers=able), able
             try:
-                asked.result(timeout=patience)
-            except TimeoutError:
-                raise self._nobody_free(patience) from None
+                asked.result(timeout=min(QUIET, left))
+            except (TimeoutError, CancelledError):
+                if not told:
+                    log.info("all workers of %s are busy: waiting for one", self._place())
+                told = True
+            else:
+                return
+        raise self._nobody_free(patience)
 
     def _nobody_free(self, patience: float) -> WorkerError:
         return WorkerError(

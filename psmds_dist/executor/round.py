@@ -157,8 +157,8 @@ class Round(Generic[R]):
         """Give to others what is with workers that are gone, silent or late."""
         self._looked = time.monotonic()
         able = self._crew.look()
-        late = [worker.address for worker in able.values() if self._is_late(worker)] if len(able) > 1 else []
-        for address in late:
+        late = [worker.address for worker in able.values() if self._is_late(worker)]
+        for address in late if len(late) < len(able) else []:  # where all are late it is the machine that is slow
             self._crew.suspect(address)
         gone = [future for future, errand in self._out.items() if errand.worker.address not in self._crew.present]
         for part in {self._out[future].part for future in gone}:
