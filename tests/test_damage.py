@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import tempfile
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -43,16 +44,15 @@ def flip(path, byte, bit=3):
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-@pytest.fixture
+@contextmanager
 def small_files():
-    """Files cannot grow beyond some bytes, as on a full disk."""
+    """Files cannot grow beyond 100 bytes, as on a full disk; nor can the file that pytest may be writing to."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit(most):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_flipped_bit_is_told_although_the_check_is_kept(store):
@@ -126,7 +126,7 @@ def test_changed_names_are_told(store):
         PatternSearchMDS().fit(str(store))
 
 
-def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, small_files, monkeypatch):
+def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, monkeypatch):
     mds = PatternSearchMDS(random_state=0).fit(matrix)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
@@ -142,8 +142,7 @@ def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, 
     (saved,) = (tmp_path / "tmp").glob("psmds-*")
     assert np.array_equal(read_result(saved).embedding, mds.embedding_)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["tmp"]
-    small_files(100)
-    with pytest.raises(StorageError, match="the result is lost: make room"):
+    with small_files(), pytest.raises(StorageError, match="the result is lost: make room"):
         mds.save(tmp_path / "map.zarr")
 
 
@@ -155,11 +154,10 @@ def test_too_little_room_is_told_before(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["map.csv", "map.npy"])
-def test_an_export_that_does_not_fit_leaves_what_was_there(tmp_path, small_files, name):
+def test_an_export_that_does_not_fit_leaves_what_was_there(tmp_path, name):
     place = tmp_path / name
     place.write_text("earlier")
-    small_files(100)
-    with pytest.raises(StorageError, match="cannot be written: File too large"):
+    with small_files(), pytest.raises(StorageError, match="cannot be written: File too large"):
         write_coordinates(place, np.random.default_rng(0).random((500, 2)))
     assert place.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [place]
@@ -171,11 +169,10 @@ def test_export_to_what_is_no_file(tmp_path):
         write_coordinates(tmp_path / "full.npy", np.zeros((500, 2)))
 
 
-def test_a_picture_that_does_not_fit_leaves_nothing(tmp_path, small_files):
+def test_a_picture_that_does_not_fit_leaves_nothing(tmp_path):
     from psmds_dist.plot import save_map
 
-    small_files(100)
-    with pytest.raises(StorageError, match=r"map.png cannot be written: File too large"):
+    with small_files(), pytest.raises(StorageError, match=r"map.png cannot be written: File too large"):
         save_map(tmp_path / "map.png", np.zeros((5, 2)))
     assert not list(tmp_path.iterdir())
 
