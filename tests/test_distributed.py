@@ -366,7 +366,7 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     assert result.attributes["stop_reason"] == "interrupted"
     assert len(result.history) > 3
     assert np.isfinite(result.stress.normalized_stress)
-    assert {place.name for place in tmp_path.iterdir()} == {"map.zarr", "told"}
+    assert {place.name for place in tmp_path.iterdir()} == {"map.zarr", "map.zarr.checkpoint", "told"}
     wait_for(lambda: not any(_session(p.pid) == process.pid for p in members))
 
 
