@@ -13,16 +13,13 @@ from functools import partial
 ROUNDS = 2
 """Rounds of an epoch, each with a barrier."""
 
-EPOCHS = {"landmarks": 20, "random": 90}
+EPOCHS = {"landmarks": 8, "random": 90}
 """Epochs to expect by the start of a solve: data sets differ by a factor of two either way."""
 
-LANDMARK_EPOCHS = 75
-"""Epochs of a solve of the landmarks from random."""
+LANDMARK_EPOCHS = 18
+"""Epochs over all pairs of landmarks until they are mapped: two starts on half of them, and a few epochs for all."""
 
-STARTS = 3
-"""Such solves of a landmark fit."""
-
-PROOF = 1.4
+PROOF = 0.8
 """The same again for the curve of a landmark fit, with the first eighth, quarter, half and all of the landmarks."""
 
 PLACING = 30.0
@@ -43,7 +40,10 @@ LOCAL_EPOCH = 5e-4
 """Seconds of an epoch in this process beside its kernels."""
 
 CURVE = 4
-"""Solves for the curve of a landmark fit."""
+"""Maps for the curve of a landmark fit."""
+
+SMALL_EPOCHS = 60
+"""Epochs of such a map, most of them over a part of the landmarks."""
 
 ANSWER = 18
 """Bytes of a point's answer in a round."""
@@ -244,10 +244,10 @@ def _landmark_stages(job: Job, rates: Rates) -> Sequence[Stage]:
 
 def _solved(name: str, job: Job, rates: Rates, size: int, *, proof: bool) -> list[Stage]:
     """Landmarks are embedded where the run was started, from several starts."""
-    solves = STARTS + (PROOF if proof else 0)
+    solves = 1 + (PROOF if proof else 0)
     threads = min(job.threads, max(1, size**2 // (2 * PAIRS_A_THREAD)))
     kernel = solves * LANDMARK_EPOCHS * size**2 / (rates.pairs(job.dims) * threads)
-    return [Stage(name, here=kernel + (STARTS + CURVE * proof) * LANDMARK_EPOCHS * LOCAL_EPOCH)]
+    return [Stage(name, here=kernel + (1 + CURVE * proof) * SMALL_EPOCHS * LOCAL_EPOCH)]
 
 
 PAIRS_A_THREAD = 250_000

@@ -13,8 +13,8 @@ from psmds_dist.report import describe_seconds, table
 from psmds_dist.starts import AUTO_POINTS
 from psmds_dist.types import InputError
 
-START = 1000
-"""Landmarks that a solve of many points begins with."""
+LEAST, MOST, SHARE = 300, 1000, 8
+"""Landmarks that a solve of many points begins with: a share of the points, within bounds."""
 
 
 def plan_of(
@@ -56,7 +56,7 @@ def job_of(
         kept=plan.cached_share,
         read_cost=plan.read_cost,
         epochs=usual if epochs is None else epochs,
-        start=min(START, layout.n) if begins else 0,
+        start=max(min(LEAST, layout.n), min(MOST, layout.n // SHARE)) if begins else 0,
         local=plan.workers == 1,
         **more,
     )
