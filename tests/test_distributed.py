@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 
 def with_workers(client, count):
     client.cluster.scale(count)
-    wait_for(lambda: DaskExecutor(client).n_workers == count)
+    wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == count)
     return client
 
 

@@ -38,7 +38,7 @@ def wait_for(condition, seconds=30.0):
 
 def with_workers(client, count):
     client.cluster.scale(count)
-    wait_for(lambda: DaskExecutor(client).n_workers == count)
+    wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == count)
     return client
 
 
