@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")  # before Numba is imported: tests compare 1 thread and 2
 
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist, squareform
 from sklearn.datasets import load_digits
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # run in the background of a shell: tests and children interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The examples of a profile are the same in every run: a failure in CI is a failure here.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
