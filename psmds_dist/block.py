@@ -74,29 +74,19 @@ class Propose:
 
     def __call__(self, blocks: Sequence[int]) -> Proposal:
         """Return the proposals for ``blocks``; a tie goes to the first move."""
-        return self.held.collect(blocks, self._propose)
+        return self.held.collect(blocks, self._best)
 
-    def _propose(self, batch: Batch) -> Proposal:
+    def _best(self, batch: Batch) -> Proposal:
         axes = np.asarray(self.axes, dtype=np.int64)
         errors, gains = moves.propose(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
         best = gains.argmin(axis=1)
         return best.astype(np.int16), gains[np.arange(best.size), best], errors
 
 
-@dataclass(frozen=True)
-class Guide:
-    """Find a good step against its own gradient for every point of some blocks; fields as in `Propose`."""
+class Guide(Propose):
+    """Find a good step against its own gradient instead."""
 
-    held: Held
-    x: Rows
-    radius: float
-    axes: tuple[int, ...]
-
-    def __call__(self, blocks: Sequence[int]) -> Proposal:
-        """Return the proposals for ``blocks``."""
-        return self.held.collect(blocks, self._guide)
-
-    def _guide(self, batch: Batch) -> Proposal:
+    def _best(self, batch: Batch) -> Proposal:
         axes = np.asarray(self.axes, dtype=np.int64)
         return guided.guide(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
 
