@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 
@@ -343,6 +344,23 @@ def test_a_wait_for_workers_is_told_and_an_adaptive_cluster_starts_one(caplog, m
     assert re.fullmatch("no worker is connected to tcp://.*: waiting for one", told)
 
 
+def test_a_cluster_between_workers_is_waited_for():
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", threads_per_worker=1) as cluster,
+        Client(cluster, set_as_default=False) as alone,
+    ):
+        executor = DaskExecutor(alone)
+        for asked in (lambda: executor.n_workers, executor.memory_limit):
+            cluster.scale(0)
+            wait_for(lambda: not alone.scheduler_info(n_workers=-1)["workers"])
+            back = threading.Timer(0.5, cluster.scale, [1])
+            back.start()
+            assert asked() >= 1
+            back.join()
+
+
 @pytest.mark.parametrize("address", ["nowhere", "nonsense://127.0.0.1:1", "127.0.0.1:door"])
 def test_a_process_ends_after_a_wrong_address(address):
     code = f"from psmds_dist.executor import connect; connect({address!r})"
@@ -376,6 +394,6 @@ def test_a_cluster_that_loses_its_workers_for_good_ends_the_wait():
     ):
         executor = DaskExecutor(alone)
         cluster.scale(0)
-        wait_for(lambda: executor.n_workers == 0)
+        wait_for(lambda: not alone.scheduler_info(n_workers=-1)["workers"])
         with pytest.raises(WorkerError, match="has had no free worker for [0-9]+ seconds"):
             list(executor.run(total, [1, 2]))

@@ -89,8 +89,8 @@ class DaskExecutor:
 
     @property
     def n_workers(self) -> int:
-        """Workers that take part now."""
-        return len(self._crew.look())
+        """Workers that take part now; a cluster that is between workers is given time to get one."""
+        return len(self._crew.await_able(PATIENCE))
 
     def run(
         self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
@@ -104,9 +104,9 @@ class DaskExecutor:
 
     def memory_limit(self) -> int:
         """Bytes a worker may take when nobody said: half the smallest worker's limit, or of its machine."""
-        limits = [worker.memory_limit for worker in self._crew.look().values()]
+        limits = [worker.memory_limit for worker in self._crew.await_able(PATIENCE).values()]
         known = [limit for limit in limits if limit > 0]
-        return (min(known) if known else psutil.virtual_memory().available // max(1, len(limits))) // 2
+        return (min(known) if known else psutil.virtual_memory().available // len(limits)) // 2
 
     def memory(self) -> dict[str, tuple[int, int]]:
         """Resident bytes of each worker process that answers, and their peak."""
