@@ -58,6 +58,9 @@ class Crew:
         self.present: dict[str, Worker] = {}
         """Workers that the scheduler has, by address."""
 
+        self.lingering: dict[str, Future] = {}
+        """The last answer of each worker, let go of with the next call: a message holds the next one up for 10 ms."""
+
         self._silent: set[str] = set()
         self._suspects: dict[str, Future] = {}
 
@@ -173,6 +176,14 @@ class Crew:
 
     def _place(self) -> str:
         return str(self.client.scheduler.address)
+
+    def at_once(self, order: Callable[[], None]) -> None:
+        """Give an order in the event loop, so that all messages it makes leave together."""
+
+        async def given() -> None:
+            order()
+
+        self.client.sync(given)
 
     def ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         """What each able worker answers, by address; an error is an answer. Who does not answer is suspect."""

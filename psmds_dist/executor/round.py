@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -18,13 +19,16 @@ import numpy as np
 from psmds_dist.executor.crew import Crew, Worker
 from psmds_dist.executor.faults import ATTEMPTS, is_loss, lost_too_often, raise_explained
 from psmds_dist.executor.pace import Pace
-from psmds_dist.executor.tasks import Work, call, identity
+from psmds_dist.executor.tasks import Work, call, identity, weight
 from psmds_dist.partition import groups, owners
 
 if TYPE_CHECKING:
     from distributed import Future
 
 R = TypeVar("R")
+
+INLINE = 2**22
+"""Bytes that a call may send with its parts; what is larger is sent once, and workers fetch it from each other."""
 
 LOOK = 1.0
 """Seconds between two looks at the workers of a call that lasts."""
@@ -68,7 +72,7 @@ class Round(Generic[R]):
         self._pace = pace
         self._work = work
         self._kind = _kind(work)
-        self._held: Future | None = None
+        self._held: Work[R] | Future | None = None
         self._open: dict[Part, None] = {}
         self._out: dict[Future, Errand] = {}
         self._done: Queue[Future] = Queue()
@@ -80,10 +84,11 @@ class Round(Generic[R]):
         """Yield each part with its answer as it comes."""
         able = self._crew.await_able()
         owned = owners(blocks, {name: worker.threads for name, worker in able.items()})
-        for name, own in owned.items():
-            for part in map(Part, groups(own, group)):
-                self._open[part] = None
-                self._issue(part, able[name])
+        errands = [Errand(Part(part), able[name]) for name, own in owned.items() for part in groups(own, group)]
+        self._open = dict.fromkeys(errand.part for errand in errands)
+        if len(errands) * weight(self._work) <= INLINE:
+            self._held = self._work
+        self._crew.at_once(partial(self._begin, errands))
         while self._open:
             future = self._next()
             if future is not None and future in self._out:
@@ -96,6 +101,11 @@ class Round(Generic[R]):
         """Call off what is still out."""
         if self._crew.client.status == "running":
             self._drop(list(self._out))
+
+    def _begin(self, errands: list[Errand]) -> None:
+        for errand in errands:
+            self._issue(errand.part, errand.worker)
+        self._crew.lingering.clear()
 
     def _issue(self, part: Part, worker: Worker) -> None:
         if self._held is None:
@@ -138,6 +148,7 @@ class Round(Generic[R]):
             self._since[worker.address] = now
             del self._open[part]
             self._drop([twin for twin in part.futures if twin in self._out])
+            self._crew.lingering[worker.address] = future
             yield part.blocks, result
 
     def _lose(self, part: Part, cause: str) -> None:
@@ -197,6 +208,8 @@ class Round(Generic[R]):
         """Whether somebody trusted has the work, so that the others can fetch it."""
         if self._held is None:
             return False
+        if self._held is self._work:
+            return True
         [holders] = self._crew.client.who_has([self._held]).values()
         return not self._crew.trusted.keys().isdisjoint(holders)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,12 @@ Work = Callable[[Sequence[int]], R]
 def identity(work: Work[R]) -> Work[R]:
     """Put work on the cluster in a way that Dask can do again, unlike scattering."""
     return work
+
+
+def weight(work: Work[R]) -> int:
+    """Bytes that work takes on its way."""
+    arrays: list[pickle.PickleBuffer] = []
+    return len(pickle.dumps(work, 5, buffer_callback=arrays.append)) + sum(array.raw().nbytes for array in arrays)
 
 
 def call(work: Work[R], blocks: Ints) -> R:
