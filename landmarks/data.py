@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,9 @@ class MatrixData:
 
     matrix: RowSource
     scratch: str | os.PathLike[str] | None = None
+    sound: bool = False
+    """Whether the whole matrix has passed its check, so that a panel of it needs none."""
+
     metric = "precomputed"
     origin = "taken out of the matrix once, then read"
     pool = None
@@ -89,12 +92,17 @@ class MatrixData:
         """What it takes to take the panel out of the matrix."""
         return panel_pass(stored(self.columns_of(landmarks)))
 
+    def trusted(self) -> MatrixData:
+        """The same, whose panels are not checked."""
+        return replace(self, sound=True)
+
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
         """Rows of the landmarks, turned into columns, once."""
         source = self.columns_of(landmarks)
         with matrix_panel(source, executor, memory_limit=limit, keep=keep, scratch=self.scratch) as panel:
-            check_panel(panel, executor, ids=self.ids)
+            if not self.sound:
+                check_panel(panel, executor, ids=self.ids)
             yield panel
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
@@ -170,6 +178,10 @@ class PointsData:
 
     def making(self, landmarks: Ints) -> None:
         """Nothing is made before it is used."""
+
+    def trusted(self) -> PointsData:
+        """Itself: there is no whole matrix."""
+        return self
 
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
@@ -263,6 +275,10 @@ class PanelData:
 
     def making(self, landmarks: Ints) -> None:
         """Nothing is made before it is used."""
+
+    def trusted(self) -> PanelData:
+        """Itself: there is no whole matrix."""
+        return self
 
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:

@@ -48,7 +48,7 @@ from psmds_dist.rows import stored
 from psmds_dist.run import checked, warm_up
 from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
-from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
+from psmds_dist.types import Floats, InputCheck, InputError, Ints, Rows, RowSource
 
 HOLD_OUT, JUDGE = 17, 18
 """Streams of random numbers that pick the held-out pairs: for the evidence, and for a refinement to judge by."""
@@ -110,6 +110,9 @@ class Data(Protocol):
     def making(self, landmarks: Ints) -> Needs | None:
         """What it takes to make the panel, where that is done once."""
 
+    def trusted(self) -> Data:
+        """The same once the whole matrix has passed its check, so that what is taken out of it needs none."""
+
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> AbstractContextManager[Panel]:
         """Dissimilarities of all points to some landmarks; ``keep`` bytes may hold what is made only once."""
 
@@ -149,9 +152,14 @@ class LandmarkConfig:
             whole("n_landmarks", self.n_landmarks, 1)
 
     @property
+    def passing(self) -> bool:
+        """Whether all points move again on the whole matrix, so that their places need not be fine."""
+        return self.rough or self.refine == "full"
+
+    @property
     def share(self) -> float:
         """Radius at which a point is placed, as a share of its residual."""
-        return ROUGH if self.rough or self.refine == "full" else SHARE
+        return ROUGH if self.passing else SHARE
 
 
 @dataclass(frozen=True)
@@ -277,19 +285,22 @@ def fit(
     """
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     landmarks = choose_landmarks(data, config)
-    if config.refine == "full":
-        _whole(data)
+    matrix = _whole(data) if config.refine == "full" else None
     plan = plan_fit(data, landmarks, config.n_components, config.refine, executor, limit)
     tell(plan.describe())
     judge = _judge(data, landmarks, config) if config.refine == "panel" else None
     before = executor.memory()
     clock = Clock(tell)
+    check = None
     try:
+        if matrix is not None:
+            check, data = checked(matrix, executor, None if ids is None else list(ids), limit), data.trusted()
+            clock.end("check")
         with data.panel(landmarks, executor, limit, plan.keep) as panel:
             if checkpoint is not NOWHERE:
                 checkpoint.bind(_identity(panel, landmarks, config, executor))
             clock.end("panel")
-            found = _fit_panel(data, panel, landmarks, config, executor, plan, judge, ids, clock, checkpoint)
+            found = _fit_panel(data, panel, landmarks, config, executor, plan, judge, check, ids, clock, checkpoint)
         peak = executor.peak_memory()
         return replace(found, peak_memory=peak, over=exceeded(limit, before, peak))
     finally:
@@ -351,6 +362,7 @@ def _fit_panel(
     executor: AnyExecutor,
     plan: FitPlan,
     judge: Judge | None,
+    check: InputCheck | None,
     ids: Sequence[str] | None,
     clock: Clock,
     checkpoint: Keeper,
@@ -358,13 +370,15 @@ def _fit_panel(
     executor.prepare(partial(warm_up_landmarks, config.n_components, panel.dtype.name))
     among = among_landmarks(panel, landmarks, ids)
     near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
-    mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near)
+    mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, rough=config.passing)
     clock.end("landmarks")
     frame = Frame.of(
         mapped.solution.embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None
     )
     held = Held(panel, plan.panel.budget)
-    found = place_all(executor, Place(held, frame, share=config.share), checkpoint.strand("placement"))
+    found = place_all(
+        executor, Place(held, frame, share=config.share, seated=landmarks), checkpoint.strand("placement")
+    )
     require_known(found[3], config.n_components, ids)
     _require_span(frame, found[0], ids)
     seat(found, landmarks, frame, among.values)
@@ -375,8 +389,8 @@ def _fit_panel(
         frame, found, passes = refine_panel(executor, held, frame, among.values, landmarks, found, judge, kept)
         clock.end("refinement")
     solution = None
-    if config.refine == "full":
-        solution = _polish(data, found, frame, config, executor, plan, panel, ids, checkpoint)
+    if check is not None:
+        solution = _polish(data, found, frame, config, executor, plan, panel, check, checkpoint)
         clock.end("refinement")
     executor.close()  # the rows go: what follows needs their place
     embedding, frame = _in_position(found, frame, landmarks, solution)
@@ -449,14 +463,13 @@ def _polish(
     executor: AnyExecutor,
     plan: FitPlan,
     panel: Panel,
-    ids: Sequence[str] | None,
+    check: InputCheck,
     checkpoint: Keeper,
 ) -> Solution:
     """Solve on the whole matrix from the placed points, with a small radius."""
     matrix = _whole(data)
     assert plan.polish is not None
     held = stored(panel).nbytes if stored(panel).resident else 0
-    check = checked(matrix, executor, None if ids is None else list(ids), plan.limit - held)
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
     warm_up(matrix, settings, executor)
     kept = checkpoint.strand(f"polish-{check.digest}")

@@ -118,9 +118,13 @@ def _locate(
 
 @tile
 def _known_part(row: Rows, y: Rows, count: int) -> Any:
-    """The known dissimilarities of a row, and the coordinates of their landmarks."""
+    """The known dissimilarities of a row, and the coordinates of their landmarks with room for one point more."""
     targets = np.empty(count, row.dtype)
-    places = np.empty((y.shape[0], count), y.dtype)
+    places = np.empty((y.shape[0], count + 1), y.dtype)
+    if count == row.size:
+        targets[:] = row
+        places[:, :count] = y
+        return targets, places
     filled = 0
     for s in range(row.size):
         if row[s] == row[s]:
@@ -182,14 +186,12 @@ def _search(
     for k in prange(slots.size):
         full = rows[slots[k]]
         count = _count_known(full)
-        row, places = _known_part(full, y, count)
-        frame = np.empty((dims, count + 1), y.dtype)
+        row, frame = _known_part(full, y, count)
         sums = np.empty(dims)
         for a in range(dims):
             total = 0.0
             for s in range(count):
-                frame[a, s] = places[a, s]
-                total += np.float64(places[a, s])
+                total += np.float64(frame[a, s])
             sums[a] = total
             frame[a, count] = x[k, a]
         squares = np.empty(TILE, y.dtype)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,14 +23,20 @@ from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource, StopReason
 
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
 COARSE = 19
 """Stream of random numbers that draws the part of the landmarks which the starts are made for."""
 
 CHEAP = 1e-2
-"""The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance."""
+"""The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance.
+
+So does that of any start, where its map is extended and then moves as a whole.
+"""
 
 LEAST = 300
-"""Landmarks that starts are made for; half of them where there are more than twice as many."""
+"""Landmarks that starts are made for; half of them where there are more than twice as many and no polish follows."""
 
 THIN = 0.1
 """Spread of nearly exact landmarks along an axis, as a share of the scale, below which they may not need it."""
@@ -44,11 +51,12 @@ class Among:
 
     values: Rows
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """Root mean square off the diagonal."""
         size = len(self.values)
-        return math.sqrt(float(np.square(self.values, dtype=np.float64).sum()) / (size * (size - 1)))
+        squares = float(np.einsum("rs,rs->", self.values, self.values, dtype=np.float64))  # no array of them is made
+        return math.sqrt(squares / (size * (size - 1)))
 
     @property
     def mean_squares(self) -> Floats:
@@ -82,12 +90,12 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
     InputError
         When one is missing, or all are zero.
     """
-    values = picked(panel, landmarks)
-    values = (values + values.T) / 2
+    rows = picked(panel, landmarks)
+    values: Rows = rows + rows.T
+    values /= 2
     np.fill_diagonal(values, 0)
-    missing = np.argwhere(np.isnan(values))
-    if missing.size:
-        i, j = (int(landmarks[k]) for k in missing[0])
+    if np.isnan(values.min()):
+        i, j = (int(landmarks[k]) for k in np.argwhere(np.isnan(values))[0])
         names = f" (ids {ids[i]!r} and {ids[j]!r})" if ids else ""
         raise InputError(
             f"the dissimilarity between landmarks {i} and {j}{names} is missing: landmarks must be known to each other."
@@ -99,33 +107,42 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
     return among
 
 
-def map_landmarks(among: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor) -> Mapped:
-    """Embed landmarks: starts on a part of them, the best one taken to all; nearly exact data to more digits."""
+def map_landmarks(
+    among: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor, *, rough: bool = False
+) -> Mapped:
+    """Embed landmarks: starts on a part of them, the best one taken to all; nearly exact data to more digits.
+
+    Where all points move again afterwards, the starts are for fewer landmarks, and settle less when others follow.
+    """
     size = len(among.values)
     if size <= n_components:
         raise InputError(f"{size} landmarks are too few for {n_components} dimensions.")
-    which = _coarse(among, seed)
+    which = _coarse(among, seed, rough=rough)
     part = among if which.size == size else among.part(which)
-    starts = _starts(part, n_components, seed, n_init, executor)
+    starts = _starts(part, n_components, seed, n_init, executor, cheap=rough and part is not among)
     found = starts[0] if part is among else _extended(among, which, starts[0], executor)
     if found.stress.normalized_stress < EXACT:
         found = _exactly(partial(_run, among, executor), found, among, n_components, seed)
     return Mapped(found, agreement([start.embedding for start in starts]))
 
 
-def _coarse(among: Among, seed: int) -> Ints:
+def _coarse(among: Among, seed: int, *, rough: bool) -> Ints:
     """Landmarks that the starts are made for."""
     size = len(among.values)
-    count = max(min(LEAST, size), size // 2)
+    count = max(min(LEAST, size), 0 if rough else size // 2)
     which = np.sort(generator(seed, COARSE).permutation(size)[:count])
     return which if among.values[np.ix_(which, which)].any() else np.arange(size)
 
 
-def _starts(part: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor) -> list[Solution]:
+def _starts(
+    part: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor, *, cheap: bool
+) -> list[Solution]:
     """Maps from several starts, the best first: one from classical scaling, the others from random coordinates."""
     x = classical(part.values, n_components)
     residual = math.sqrt(float(mutual_errors(part.values, x).sum())) / len(x)
     near = SolverConfig(n_components, radius=max(START * residual, FLOOR * part.scale), seed=seed)
+    if cheap:
+        near = replace(near, eps=CHEAP)
     random = [SolverConfig(n_components, eps=CHEAP, seed=seed + k) for k in range(1, n_init)]
     found = [_run(part, executor, near, start=x), *(_run(part, executor, settings) for settings in random)]
     return sorted(found, key=lambda start: start.stress.mse)
@@ -134,17 +151,24 @@ def _starts(part: Among, n_components: int, seed: int, n_init: int, executor: In
 def classical(values: Rows, n_components: int) -> Floats:
     """Classical scaling (Torgerson) of a few points, (S, L); an axis that the data do not have is zero."""
     from scipy.linalg import eigh
-    from threadpoolctl import threadpool_limits
 
     size = len(values)
     inner = np.square(values, dtype=np.float64) / -2
     inner -= inner.mean(axis=0)
     inner -= inner.mean(axis=1)[:, None]
-    with threadpool_limits(1, user_api="blas"):  # the order of its sums depends on threads
+    with _threads().limit(limits=1, user_api="blas"):  # the order of its sums depends on threads
         spread, axes = eigh(inner, subset_by_index=[size - n_components, size - 1], check_finite=False)
         if spread.size < n_components:  # among equal eigenvalues LAPACK may find fewer than were asked for
             spread, axes = (part[..., -n_components:] for part in eigh(inner, check_finite=False))
     return np.ascontiguousarray((axes * np.sqrt(np.maximum(spread, 0)))[:, ::-1])
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Who sets the threads of BLAS: looking for its libraries takes a while."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _extended(among: Among, which: Ints, found: Solution, executor: InProcessExecutor) -> Solution:

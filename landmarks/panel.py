@@ -19,7 +19,7 @@ from psmds_dist.plan import PIECE_BYTES
 from psmds_dist.rows import stored
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
 
-TILE = 2048
+TILE = 64
 """Rows of a panel that are transposed at a time: small enough for the cache."""
 
 
@@ -232,6 +232,11 @@ class StorePanel:
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        resident: Rows | None = getattr(self.source, "resident", None)
+        if resident is not None:
+            for k in range(lo, hi, TILE):
+                out[k - lo : min(k + TILE, hi) - lo] = resident[self.landmarks, k : min(k + TILE, hi)].T
+            return
         ascending = np.argsort(self.landmarks)
         height = max(1, PIECE_BYTES // (self.dtype.itemsize * (hi - lo)))
         buffer: Rows = np.empty((min(height, self.width), hi - lo), self.dtype)

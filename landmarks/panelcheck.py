@@ -61,10 +61,6 @@ class PanelCheck:
         """Number of missing dissimilarities."""
         return sum((self.width - count) * rows for count, rows in self.known)
 
-    def below(self, count: int) -> int:
-        """Return the number of rows that know fewer than ``count`` landmarks."""
-        return sum(rows for known, rows in self.known if known < count)
-
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes."""
         return asdict(self)

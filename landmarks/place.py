@@ -102,7 +102,8 @@ class Place:
     """Place the points of some blocks of a panel, each alone.
 
     ``start`` holds coordinates to go on from with ``radius``; without it points begin in closed form, with the
-    root mean square residual there as their radius. They are done at a ``share`` of their residual.
+    root mean square residual there as their radius. They are done at a ``share`` of their residual. Those of
+    ``seated`` are not placed any better than they begin: somebody knows where they stand.
     """
 
     panel: Held
@@ -110,6 +111,7 @@ class Place:
     start: Floats | None = None
     radius: float = -1.0
     share: float = SHARE
+    seated: Ints | None = None
 
     def __call__(self, blocks: Sequence[int]) -> Placement:
         """Return the placement of all points of ``blocks``."""
@@ -117,7 +119,10 @@ class Place:
 
     def _place(self, batch: Batch) -> Placement:
         start = None if self.start is None else self.start[batch.points]
-        return place(batch.rows, batch.slots, self.frame, start, self.radius, self.share)
+        radii = np.full(batch.points.size, self.radius)
+        if self.seated is not None:
+            radii[np.isin(batch.points, self.seated)] = 0.0
+        return place(batch.rows, batch.slots, self.frame, start, radii, self.share)
 
 
 def place_all(executor: Executor, work: Place, kept: Kept) -> Placement:
@@ -173,33 +178,34 @@ def place(
     slots: Ints,
     frame: Frame,
     start: Floats | None = None,
-    radius: float = -1.0,
+    radius: float | Floats = -1.0,
     share: float = SHARE,
 ) -> Placement:
     """Place points from their dissimilarities to the landmarks, in the landmarks' own position (`Frame.in_map`).
 
-    Points with too few known ones become NaN.
+    Each begins with the radius given, or with one of its own; where that is 0 it stays where it begins. Points with
+    too few known ones become NaN.
     """
     closed, known, squares = kernels.locate(rows, slots, frame.y, frame.pull, frame.offset)
     x = closed if start is None else start.copy()
+    radii = np.broadcast_to(np.asarray(radius, dtype=np.float64), slots.shape)
     enough = np.flatnonzero(known > frame.y.shape[0])
     error = np.full(slots.size, np.nan)
-    found, error[enough] = _search(rows, slots[enough], known[enough], frame, x[enough], radius, share)
+    found, error[enough] = _search(rows, slots[enough], known[enough], frame, x[enough], radii[enough], share)
     x[:] = np.nan
     x[enough] = found
     return x, error, squares, known
 
 
 def _search(
-    rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radius: float, share: float
+    rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radii: Floats, share: float
 ) -> tuple[Floats, Floats]:
     """Search in float32 down to the radius that it can tell apart, and in float64 where a point goes on below."""
-    radii = np.full(slots.size, float(radius))
     if frame.arithmetic(rows.dtype) == np.float64:
         return kernels.search(rows, slots, frame.y, x, radii, FLOOR * frame.scale, share, MOST_PROBES)
     coarse = FLOAT32_RADIUS * frame.scale
     x, errors = kernels.search(rows, slots, frame.y.astype(np.float32), x, radii, coarse, share, MOST_PROBES)
-    finer = np.flatnonzero(share * np.sqrt(errors / known) < coarse)
+    finer = np.flatnonzero((share * np.sqrt(errors / known) < coarse) & (radii != 0))
     if finer.size:
         x[finer], errors[finer] = kernels.search(
             rows, slots[finer], frame.y, x[finer], np.full(finer.size, coarse), FLOOR * frame.scale, share, MOST_PROBES

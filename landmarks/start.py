@@ -29,5 +29,5 @@ def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory
         evidence=False,
         rough=True,
     )
-    found = fit(MatrixData(source), settings, near, memory_limit=memory_limit)
+    found = fit(MatrixData(source).trusted(), settings, near, memory_limit=memory_limit)
     return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))

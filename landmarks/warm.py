@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from landmarks import kernels
 from landmarks.place import Frame, place
 from psmds_dist.config import SolverConfig
 from psmds_dist.kernels.jit import parallel_region
@@ -17,4 +18,6 @@ def warm_up_landmarks(n_components: int, dtype: str) -> None:
     frame = Frame.of(np.eye(size, n_components), 1.0)
     rows = np.ones((2, size), dtype)
     with parallel_region():
-        place(rows, np.arange(2), frame)
+        x = place(rows, np.arange(2), frame)[0]
+        for arithmetic in {rows.dtype, np.dtype(np.float64)}:  # radii too small for float32 are tried in float64
+            kernels.pull_landmarks(rows, np.arange(2), x.astype(arithmetic), frame.y.astype(arithmetic), 0.1)

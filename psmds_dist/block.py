@@ -117,9 +117,13 @@ class Pick:
 
 def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layout, blocks: Sequence[int]) -> A:
     """Run work over blocks and put the arrays of all groups into the order of the points."""
-    points = points_of(layout, blocks)
+    points: Ints | None = None
     whole: A | None = None
     for group, part in executor.run(work, blocks):
+        if len(group) == len(blocks):  # in small epochs it counts what need not be done
+            whole = part
+            continue
+        points = points_of(layout, blocks) if points is None else points
         whole = filled(whole, points, points_of(layout, group), part)
     assert whole is not None
     return whole

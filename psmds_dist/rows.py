@@ -6,6 +6,7 @@ import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar, cast
 
 import numpy as np
@@ -17,7 +18,13 @@ from psmds_dist.types import Ints, Rows, RowSource
 
 def layout_of(source: RowSource) -> Layout:
     """How the rows of a source are cut; a panel is a source with rows of its own ``width``."""
-    return Layout(source.n, getattr(source, "width", None))
+    return _layout(source.n, getattr(source, "width", None))
+
+
+@lru_cache(maxsize=16)
+def _layout(n: int, width: int | None) -> Layout:
+    """One layout for all who ask, since it remembers its sizes and they ask often."""
+    return Layout(n, width)
 
 
 def stored(source: RowSource) -> Stored:

@@ -222,7 +222,7 @@ def test_attributes():
     assert mds.agreement_.shape == (1,)
     assert (mds.agreement_ >= 0).all()
     assert mds.seed_ == 0
-    assert set(mds.seconds_) == {"panel", "landmarks", "placement", "refinement", "evidence"}
+    assert set(mds.seconds_) == {"check", "panel", "landmarks", "placement", "refinement", "evidence"}
     assert mds.n_features_in_ == N
     placed = fitted(matrix(), n_init=1)
     assert placed.agreement_.shape == (0,)

@@ -8,6 +8,7 @@ from scipy.spatial.distance import cdist
 
 from landmarks.place import SHARE, Frame, Place, mutual_errors, place, require_known, seat
 from psmds_dist.block import Held
+from psmds_dist.rows import layout_of
 from psmds_dist.types import InputError
 
 DIMS = [1, 2, 3]
@@ -114,6 +115,20 @@ def test_a_point_is_placed_by_itself():
     for k in range(0, 101, 7):
         for part, alone in zip(whole, placed(rows[k : k + 1], frame), strict=True):
             assert_array_equal(part[k], alone[0])
+
+
+def test_points_with_a_seat_stay_where_the_closed_form_puts_them_and_others_do_not_notice():
+    rows, sites, _, scale = scene(2, points=64)
+    frame = Frame.of(sites, scale)
+    seats = np.array([3, 10, 11, 63])
+    panel = MatrixRows(rows)
+    x, errors, squares, known = Place(Held(panel, 1 << 20), frame, seated=seats)(range(layout_of(panel).count))
+    free = np.setdiff1d(np.arange(64), seats)
+    for part, all_free in zip((x, errors, squares, known), placed(rows, frame), strict=True):
+        assert_array_equal(part[free], all_free[free])
+    closed = -0.5 * (rows.astype(float) ** 2 - frame.offset) @ frame.pull.T
+    assert_allclose(x[seats], closed[seats], atol=1e-9)
+    assert_allclose(errors[seats], errors_at(rows, frame.y.T, x)[seats], rtol=1e-5)
 
 
 def test_missing_dissimilarities_are_left_out():

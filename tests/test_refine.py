@@ -2,12 +2,14 @@
 
 import math
 
+import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import MatrixRows
 from scipy.spatial.distance import cdist, pdist, squareform
 
+from landmarks import kernels
 from landmarks.place import Frame, Place, place
 from landmarks.refine import (
     LARGEST,
@@ -20,6 +22,7 @@ from landmarks.refine import (
     polish_radius,
     refine_panel,
 )
+from landmarks.warm import warm_up_landmarks
 from psmds_dist.block import Held
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.quality import canonical
@@ -198,3 +201,19 @@ def test_a_scene_is_what_it_says():
     scene = Scene(noise=0, off=0, dtype="float64")
     assert_allclose(pdist(canonical(scene.placement[0])), pdist(scene.true), atol=1e-6)
     assert scene.judge(scene.placement[0]) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_are_compiled_ahead(dtype, monkeypatch):
+    compiled, real = set(), kernels._pull_landmarks
+
+    def noting(*arguments):
+        compiled.add(tuple(numba.typeof(argument) for argument in arguments))
+        real(*arguments)
+
+    monkeypatch.setattr(kernels, "_pull_landmarks", noting)
+    warm_up_landmarks(2, dtype)
+    ahead = compiled.copy()
+    _, _, passes = Scene(dtype=dtype).refined()
+    assert passes > 0
+    assert compiled == ahead
