@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,8 +22,11 @@ def identity(work: Work[R]) -> Work[R]:
 
 def weight(work: Work[R]) -> int:
     """Bytes that work takes on its way."""
-    arrays: list[pickle.PickleBuffer] = []
-    return len(pickle.dumps(work, 5, buffer_callback=arrays.append)) + sum(array.raw().nbytes for array in arrays)
+    from distributed.protocol import serialize
+    from distributed.utils import nbytes
+
+    _, frames = serialize(work)
+    return sum(map(nbytes, frames))
 
 
 def call(work: Work[R], blocks: Ints) -> R:
