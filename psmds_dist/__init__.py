@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psmds_dist.compare import classical_mds, smacof
-    from psmds_dist.errors import BudgetError, InputError, PsmdsError, WorkerError
+    from psmds_dist.errors import BudgetError, ClusterLost, InputError, PsmdsError, WorkerError
     from psmds_dist.estimator import PatternSearchMDS
     from psmds_dist.events import EpochEvent
     from psmds_dist.quality import Stress, canonical
@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BudgetError": "errors",
+    "ClusterLost": "errors",
     "EpochEvent": "events",
     "InputError": "errors",
     "PatternSearchMDS": "estimator",
@@ -37,6 +38,7 @@ _HOMES = {
 
 __all__ = [
     "BudgetError",
+    "ClusterLost",
     "EpochEvent",
     "InputError",
     "PatternSearchMDS",

@@ -104,6 +104,8 @@ class Checkpoint:
         Made when the first state is kept.
     resume : bool
         Whether to go on from what is there.
+    afresh : bool
+        Whether another run's states give way once the run begins.
     say : callable
         Told of a damaged or unwritable checkpoint.
     every : float
@@ -112,19 +114,26 @@ class Checkpoint:
     Raises
     ------
     InputError
-        When another run's states are there and ``resume`` is False, or when there is something else.
+        When another run's states are there that shall neither go on nor give way, or when there is something else.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, resume: bool = False, say: Say = print, every: float = EVERY
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        resume: bool = False,
+        afresh: bool = False,
+        say: Say = print,
+        every: float = EVERY,
     ) -> None:
         self.folder = Path(os.path.abspath(folder))
+        self.afresh = afresh
         self.say = say
         self.every = every
         self._identity: Identity = {}
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"checkpoint {self.folder} must be a directory, or a path where nothing is yet.")
-        if not resume and self.found:
+        if self.found and not (resume or afresh):
             raise InputError(
                 f"{self.folder} holds the checkpoint of a run that has not ended: go on with it by resume=True "
                 "(--resume), or remove it to begin anew."
@@ -143,6 +152,8 @@ class Checkpoint:
         InputError
             When the states in the directory belong to another run; it names the differences.
         """
+        if self.afresh:
+            self.remove()
         self._identity = identity = json.loads(json.dumps(identity, default=int))  # NumPy's integers
         for path in sorted(self.folder.glob("[!.]*.npz")):
             try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from psmds_dist import __version__
-from psmds_dist.errors import InputError, PsmdsError
+from psmds_dist.errors import ClusterLost, InputError, PsmdsError
 
 if TYPE_CHECKING:
     from psmds_dist.checkpoint import Checkpoint
@@ -41,8 +41,8 @@ ENDED = {
 INTERRUPTED = 130
 """Exit code after a Ctrl-C, as shells have it, and after a SIGTERM."""
 
-RESUMABLE = 75
-"""Exit code of a run that lost its cluster and can be resumed: "try again later" (EX_TEMPFAIL of sysexits.h)."""
+TRY_AGAIN = 75
+"""Exit code of a run that lost its cluster and can go on: "try again later" (EX_TEMPFAIL of sysexits.h)."""
 
 
 class Interrupted(click.ClickException):
@@ -75,6 +75,8 @@ class Commands(click.Group):
         try:
             with terminable():
                 return super().invoke(ctx)
+        except ClusterLost as error:
+            raise Resumable(f"{error} What was done is kept: the same command goes on, fits with --resume.") from None
         except (PsmdsError, OSError) as error:
             raise click.ClickException(_sentence(error)) from None
         except KeyboardInterrupt:
@@ -84,7 +86,7 @@ class Commands(click.Group):
 class Resumable(click.ClickException):
     """A run that was cut short through no fault of its own, and can go on."""
 
-    exit_code = RESUMABLE
+    exit_code = TRY_AGAIN
 
 
 @contextmanager
@@ -389,9 +391,8 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
     from psmds_dist.checkpoint import Checkpoint
     from psmds_dist.results import cut_short
 
-    checkpoint = Checkpoint(f"{target}.checkpoint", resume=resume or overwrite, say=partial(click.echo, err=True))
-    if overwrite and not resume:
-        checkpoint.remove()
+    afresh = overwrite and not resume
+    checkpoint = Checkpoint(f"{target}.checkpoint", resume=resume, afresh=afresh, say=partial(click.echo, err=True))
     if resume:
         say(f"going on from {checkpoint.folder}" if checkpoint.found else f"no {checkpoint.folder}: beginning anew")
     return checkpoint, overwrite or (resume and (checkpoint.found or cut_short(target)))

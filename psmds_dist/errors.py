@@ -19,3 +19,7 @@ class StorageError(PsmdsError, OSError):
 
 class WorkerError(PsmdsError, RuntimeError):
     """The cluster could not finish a round."""
+
+
+class ClusterLost(WorkerError):
+    """The cluster is gone, or has nobody who works: what was done is kept, and goes on with another."""

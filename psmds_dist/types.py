@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.errors import BudgetError as BudgetError
+from psmds_dist.errors import ClusterLost as ClusterLost
 from psmds_dist.errors import InputError as InputError
 from psmds_dist.errors import PsmdsError as PsmdsError
 from psmds_dist.errors import StorageError as StorageError

@@ -5,10 +5,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from reference import distances
+from scipy.spatial.distance import cdist
 
 from landmarks import LandmarkMDS
 from landmarks.fit import LandmarkConfig, _identity
@@ -16,13 +20,14 @@ from landmarks.inputs import matrix_panel
 from landmarks.panel import store_panel
 from psmds_dist import PatternSearchMDS
 from psmds_dist.checkpoint import NOWHERE, Checkpoint, differences, keeper
-from psmds_dist.cli import INTERRUPTED, RESUMABLE
+from psmds_dist.cli import INTERRUPTED, TRY_AGAIN, main
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.results import read_result
 from psmds_dist.run import embed
 from psmds_dist.solve import HISTORY, solve
+from psmds_dist.store import open_rows
 from psmds_dist.types import InputError, StopReason
 
 ARRAYS = {"x": np.arange(6.0).reshape(2, 3), "radius": np.float64(0.1), "word": np.array("right")}
@@ -503,36 +508,91 @@ def test_a_killed_command_goes_on_to_the_same_bits(store, whole, tmp_path, how):
     assert not (tmp_path / "map.zarr.checkpoint").exists()
 
 
-@pytest.mark.slow
-def test_a_lost_scheduler_leaves_a_run_that_can_go_on(store, whole, tmp_path):
-    """The scheduler dies under the command: the best map, exit code 75, and --resume without a cluster."""
-    file = tmp_path / "scheduler.json"
+@contextmanager
+def a_cluster(file):
+    """A scheduler that can be killed, told where in a file, and one worker."""
+    options = ["--scheduler-file", file]
     scheduler = subprocess.Popen(
-        [*DASK.format("scheduler").split(), "--scheduler-file", file, "--port", "0", "--no-dashboard"],
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*DASK.format("scheduler").split(), *options, "--port", "0", "--no-dashboard"], stderr=subprocess.DEVNULL
+    )
     worker = subprocess.Popen(
-        [*DASK.format("worker").split(), "--scheduler-file", file, "--nthreads", "1", "--no-nanny"],
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*DASK.format("worker").split(), *options, "--nthreads", "1", "--no-nanny"], stderr=subprocess.DEVNULL
+    )
     try:
         while not file.exists():
             time.sleep(0.05)
-        target = tmp_path / "map.zarr"
-        fit = [*PSMDS, "fit", store, target, *FIT]
-        environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s"}
+        yield scheduler
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
+
+
+def on_a_dying_cluster(command, file, begun):
+    """Run a command until `begun`, then kill the scheduler; return its exit code and what it said."""
+    environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s"}
+    with a_cluster(file) as scheduler:
         process = subprocess.Popen(
-            [*fit, "--scheduler-file", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            [*command, "--scheduler-file", file],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
-        waited_for(tmp_path / "map.zarr.checkpoint", process)
+        begun(process)
         scheduler.kill()
         _, said = process.communicate(timeout=120)
-    finally:
-        for other in (scheduler, worker):
-            other.kill()
-            other.wait()
-    assert process.returncode == RESUMABLE, said
+    return process.returncode, said
+
+
+@pytest.mark.slow
+def test_a_lost_scheduler_leaves_a_run_that_can_go_on(store, whole, tmp_path):
+    """The scheduler dies under the command: the best map, exit code 75, and --resume without a cluster."""
+    target = tmp_path / "map.zarr"
+    fit = [*PSMDS, "fit", store, target, *FIT]
+    begun = partial(waited_for, tmp_path / "map.zarr.checkpoint")
+    code, said = on_a_dying_cluster(fit, tmp_path / "scheduler.json", begun)
+    assert code == TRY_AGAIN, said
     assert "--resume goes on" in said
     assert read_result(target).attributes["stop_reason"] == "cluster_lost"
     subprocess.run([*fit, "--resume", "-q"], check=True)
     np.testing.assert_array_equal(read_result(target).embedding, whole.embedding)
+
+
+@pytest.mark.slow
+def test_a_lost_scheduler_leaves_distances_that_go_on(tmp_path):
+    """Exit code 75, and the same command without a cluster makes what is missing."""
+    points = np.random.default_rng(0).random((4000, 12))
+    np.save(tmp_path / "points.npy", points)
+    target = tmp_path / "matrix.zarr"
+    command = [*PSMDS, "distances", tmp_path / "points.npy", target, "--metric", "jensenshannon", "-q"]
+
+    def begun(process):
+        while not list(target.glob("dissimilarities/c.*")):
+            assert process.poll() is None, process.communicate()[1][-2000:]
+            time.sleep(0.02)
+
+    code, said = on_a_dying_cluster(command, tmp_path / "scheduler.json", begun)
+    assert code == TRY_AGAIN, said
+    assert "the same command goes on" in said
+    assert "Traceback" not in said
+    made = {path: path.stat().st_mtime_ns for path in target.glob("dissimilarities/c.*")}
+    subprocess.run(command, check=True)
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    rows = open_rows(str(target)).array[[0, 3999]]
+    np.testing.assert_allclose(rows, cdist(points[[0, 3999]], points, "jensenshannon"), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("command", [("fit",), ("landmarks", "fit", "-S", "30")])
+def test_an_unfinished_run_gives_way_to_one_that_has_begun(tmp_path, store, command):
+    target = tmp_path / "map.zarr"
+    older = Checkpoint(f"{target}.checkpoint", every=0)
+    older.bind({"a": 1})
+    older.strand("solve").save(1, lambda: ARRAYS)
+    run = [*command, "--overwrite", "-q"]
+    mistyped = CliRunner().invoke(main, [*run, str(tmp_path), str(target)])
+    assert mistyped.exit_code == 1
+    np.testing.assert_array_equal(older.strand("solve").last()["x"], ARRAYS["x"])
+    begun = CliRunner().invoke(main, [*run, str(store), str(target)])
+    assert begun.exit_code == 0, begun.output
+    assert not older.folder.exists()

@@ -54,6 +54,12 @@ def ending_the_process(blocks):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def kill_one(client):
+    """Kill the oldest worker, as Dask's nanny does not replace one that dies in the moment of its start."""
+    pids = client.run(os.getpid).values()
+    os.kill(min(pids, key=lambda pid: psutil.Process(pid).create_time()), signal.SIGKILL)
+
+
 def dying_once(blocks, place):
     """End the process of the first task that comes here; the claim is atomic."""
     try:
@@ -164,8 +170,7 @@ def test_close_lets_go_of_the_rows(executor):
 def test_peak_memory_is_that_of_each_worker_alone(client):
     """What getrusage tells would include the process that started it: this one, with its big array."""
     ballast = np.ones(60_000_000)  # 480 MB, touched
-    pid = next(iter(client.run(os.getpid).values()))
-    os.kill(pid, signal.SIGKILL)
+    kill_one(client)
     executor = DaskExecutor(client)
     wait_for(lambda: len(client.run(os.getpid, on_error="ignore")) == 2 and executor.n_workers == 2)
     peaks = executor.peak_memory()
@@ -206,7 +211,7 @@ def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet):
 
 def test_interrupts_do_not_reach_workers_the_restarted_ones_neither(client, quiet):
     pids = client.run(os.getpid)
-    os.kill(next(iter(pids.values())), signal.SIGKILL)
+    kill_one(client)
     wait_for(lambda: len(set(client.run(os.getpid, on_error="ignore")) - set(pids)) == 1)
     before = client.run(os.getpid)
     for pid in before.values():
@@ -225,7 +230,7 @@ def test_prepare_runs_on_workers_that_come_later(client, tmp_path, quiet):
     executor.prepare(partial(_mark, str(tmp_path)))
     pids = {str(os.getpid()), *map(str, client.run(os.getpid).values())}
     assert {place.name for place in tmp_path.iterdir()} == pids
-    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+    kill_one(client)
     wait_for(lambda: len(list(tmp_path.iterdir())) == 4 and len(names_of(client)) == 2)
     executor.close()
     assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]

@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psmds_dist.executor.tasks import probe
-from psmds_dist.types import WorkerError
+from psmds_dist.types import ClusterLost
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -109,7 +109,7 @@ class Crew:
     def require_scheduler(self) -> None:
         """Raise when the client has given up on its scheduler, which Dask lets it try for half a minute."""
         if self.client.status in ("closing", "closed"):
-            raise WorkerError(
+            raise ClusterLost(
                 "the Dask scheduler is gone, or the client was closed: start the cluster again, and then this run."
             )
 
@@ -118,7 +118,7 @@ class Crew:
 
         Raises
         ------
-        WorkerError
+        ClusterLost
             When nobody can in ``patience`` seconds, or in Dask's own distributed.scheduler.no-workers-timeout.
         """
         began = time.monotonic()
@@ -141,7 +141,7 @@ class Crew:
 
         Raises
         ------
-        WorkerError
+        ClusterLost
             When nobody has in ``patience`` seconds.
         """
         end = time.monotonic() + patience
@@ -161,15 +161,15 @@ class Crew:
                 return
         raise self._nobody_free(patience)
 
-    def _nobody_free(self, patience: float) -> WorkerError:
-        return WorkerError(
+    def _nobody_free(self, patience: float) -> ClusterLost:
+        return ClusterLost(
             f"the Dask scheduler at {self._place()} has had no free worker for {patience:.0f} seconds: start some "
             f"with 'dask worker {self._place()}', or wait for those that are starting."
         )
 
-    def nobody_answers(self) -> WorkerError:
+    def nobody_answers(self) -> ClusterLost:
         """Make the error for a cluster whose workers all hang."""
-        return WorkerError(
+        return ClusterLost(
             f"none of the {len(self.present)} workers of the Dask scheduler at {self._place()} has answered in "
             f"{self.deadline:g} seconds: see whether they hang, and start them again."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import CancelledError
 from typing import NoReturn
 
-from psmds_dist.types import WorkerError
+from psmds_dist.types import ClusterLost, WorkerError
 
 ATTEMPTS = 4
 """How often the same blocks may be lost with their worker before the run gives up."""
@@ -32,7 +32,7 @@ def raise_explained(error: Exception) -> NoReturn:
     from distributed.comm import CommClosedError
 
     if isinstance(error, CommClosedError):
-        raise WorkerError(
+        raise ClusterLost(
             f"the connection to the Dask scheduler broke ({error}): see whether it still runs, and start this again."
         ) from error
     if is_loss(error):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from psmds_dist.cli import INTERRUPTED, RESUMABLE
+from psmds_dist.cli import INTERRUPTED, TRY_AGAIN
 from tests.chaos import processes
 from tests.chaos.cluster import Cluster
 from tests.chaos.command import FILE_SIZE
@@ -189,7 +189,7 @@ class Study:
         if attempt.scarcity:
             usual.add(1)
         if "SIGKILL of the scheduler" in names:
-            usual |= {RESUMABLE, 1}
+            usual |= {TRY_AGAIN, 1}
         if "already holds a result" in said and not kept.exists():
             usual.add(1)
         if any("worker" in name or "SIGSTOP" in name for name in names) and "did not start" in said:
