@@ -130,11 +130,6 @@ def cut_short(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def export(result: Result, path: str | os.PathLike[str]) -> None:
-    """Write coordinates for other programs, see `write_coordinates`."""
-    write_coordinates(path, result.embedding, result.ids, result.stress.point_stress)
-
-
 def export_stored(place: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
     """Write the coordinates of any stored map, also of one through landmarks; see `write_coordinates`."""
     from psmds_dist.store import read_result as read

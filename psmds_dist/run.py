@@ -165,8 +165,8 @@ def embed(
         checkpoint.bind(_identity(config, check, init, n_init))
         warm_up(source, config, executor)
         began = time.perf_counter()
-        begin = partial(_begin, init, source, config, executor, plan.limit)
-        name, start, config = _begun(begin, config, checkpoint.strand("start"))
+        find = partial(_find_start, init, source, config, executor, plan.limit)
+        name, start, config = _kept_start(find, config, checkpoint.strand("start"))
         task = partial(
             solve, source, executor=executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
         )
@@ -193,11 +193,11 @@ Begun = tuple[str, Floats | None, SolverConfig]
 """Name and coordinates of a solve's start, and the configuration with the starting radius that suits it."""
 
 
-def _begun(begin: Callable[[], Begun], config: SolverConfig, kept: Kept) -> Begun:
+def _kept_start(find: Callable[[], Begun], config: SolverConfig, kept: Kept) -> Begun:
     """The start that was kept, or else a new one."""
     if (saved := kept.last()) is not None:
         return str(saved["name"]), saved["x"], replace(config, radius=float(saved["radius"]))
-    name, start, config = begin()
+    name, start, config = find()
     if start is not None and config.radius is not None:
         arrays = {"name": np.array(name), "x": start, "radius": np.float64(config.radius)}
         kept.save(0, lambda: arrays)
@@ -238,7 +238,7 @@ def _best_of(task: Callable[..., Solution], config: SolverConfig, n_init: int, c
     return best
 
 
-def _begin(
+def _find_start(
     init: str | Floats, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
 ) -> Begun:
     """Find the start."""

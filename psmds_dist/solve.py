@@ -149,7 +149,7 @@ def solve(
         if (saved := kept.last()) is not None:
             run.restore(saved)
         elif config.max_epochs:
-            run.state = _begin(task, run.state, config, scale, given=start is not None)
+            run.state = _first_state(task, run.state, config, scale, given=start is not None)
         _loop(run, task, config, scale, on_epoch, kept)
     except KeyboardInterrupt:
         _cut_short(run, StopReason.INTERRUPTED, kept)
@@ -181,7 +181,7 @@ def _loop(run: _Run, task: Field, config: SolverConfig, scale: float, on_epoch: 
             run.outcome = run.outcome or StopReason.CALLBACK
 
 
-def _begin(task: Field, state: State, config: SolverConfig, scale: float, *, given: bool) -> State:
+def _first_state(task: Field, state: State, config: SolverConfig, scale: float, *, given: bool) -> State:
     """Where the first epoch begins."""
     if config.radius is None:
         state = replace(state, radius=_starting_radius(task, state.x, replace(config, moves="axes"), scale))

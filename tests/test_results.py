@@ -9,7 +9,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.quality import Stress
-from psmds_dist.results import export, write_result
+from psmds_dist.results import export_stored, write_result
 from psmds_dist.types import InputError
 
 N = 60
@@ -54,7 +54,7 @@ def test_a_result_of_no_epochs_and_no_names(tmp_path):
     result = read_result(tmp_path / "map")
     assert len(result.history) == 0
     assert result.ids is None
-    export(result, tmp_path / "map.csv")
+    export_stored(tmp_path / "map", tmp_path / "map.csv")
     lines = (tmp_path / "map.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["id", "0", "1", "2"]
 
@@ -73,7 +73,7 @@ def test_unmeasured_stress_survives(tmp_path, mds):
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])
 def test_tables(tmp_path, mds, ending):
     write_result(tmp_path / "map", mds.result_, matrix=None, overwrite=False)
-    export(read_result(tmp_path / "map"), tmp_path / f"map{ending}")
+    export_stored(tmp_path / "map", tmp_path / f"map{ending}")
     with (tmp_path / f"map{ending}").open(newline="", encoding="utf-8") as file:
         head, *rows = csv.reader(file, delimiter="," if ending == ".csv" else "\t")
     assert head == ["id", "x1", "x2", "point_stress"]
@@ -86,11 +86,11 @@ def test_tables(tmp_path, mds, ending):
 @pytest.mark.parametrize("name", ["map.npy", "MAP.NPY"])
 def test_bare_arrays(tmp_path, mds, name):
     write_result(tmp_path / "map", mds.result_, matrix=None, overwrite=False)
-    export(read_result(tmp_path / "map"), tmp_path / name)
+    export_stored(tmp_path / "map", tmp_path / name)
     assert np.array_equal(np.load(tmp_path / name), mds.embedding_)
     assert sorted(os.listdir(tmp_path)) == sorted(["map", name])
     with pytest.raises(InputError, match=r"must end in \.csv, \.tsv or \.npy"):
-        export(read_result(tmp_path / "map"), tmp_path / "map.json")
+        export_stored(tmp_path / "map", tmp_path / "map.json")
 
 
 def test_an_interrupted_write_leaves_what_was_there(tmp_path, mds, monkeypatch):

@@ -81,11 +81,6 @@ class ZarrRows:
         return 1 if self.direct or height <= self.layout.rows else min(height, self.n)
 
     @property
-    def band_bytes(self) -> int:
-        """Bytes to hold, as delivered, so that a pass reads every stored byte once."""
-        return self.band * self.layout.columns * self.dtype.itemsize
-
-    @property
     def read_cost(self) -> float:
         """How often a pass in single blocks, no band being held, reads every stored byte."""
         if self.direct:
