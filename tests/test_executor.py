@@ -236,6 +236,22 @@ def test_prepare_runs_on_workers_that_come_later(client, tmp_path, quiet):
     assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
 
 
+def dying_once_there(place, here):
+    if os.getpid() != here:
+        dying_once([], place)
+
+
+def test_a_worker_that_dies_while_all_are_prepared_is_made_up_for(client, tmp_path, quiet):
+    wait_for(lambda: len(names_of(client)) == 2)
+    executor = DaskExecutor(client)
+    executor.prepare(partial(dying_once_there, str(tmp_path / "died"), os.getpid()))
+    assert (tmp_path / "died").exists()
+    assert list(executor.run(total, [1, 2]))
+    wait_for(lambda: len(names_of(client)) == 2)
+    executor.close()
+    assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
+
+
 @pytest.fixture
 def stranger(client, tmp_path):
     """A worker without this package."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from psmds_dist.executor.faults import ATTEMPTS
 from psmds_dist.executor.tasks import probe
 from psmds_dist.types import ClusterLost
 
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 60
 """Seconds that a cluster without any free worker is given to get one before a run begins."""
+
+PAUSE = 0.5
+"""Seconds until an order is given again in the middle of which a worker died."""
 
 QUIET = 2
 """Seconds that may be waited for workers without a word."""
@@ -206,7 +210,23 @@ class Crew:
         return await asyncio.gather(*map(one, asked), return_exceptions=True)
 
     def tell(self, order: Callable[[], Awaitable[object]]) -> None:
-        """Give an order that goes to all workers, and wait until it is carried out while everybody answers."""
+        """Give an order that goes to all workers, and wait until it is carried out while everybody answers.
+
+        When one of them dies meanwhile the scheduler hangs up, so the order, which may be given twice, is given again.
+        """
+        from distributed.comm import CommClosedError
+
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                self._told(order)
+                break
+            except CommClosedError:
+                if not left:
+                    raise
+                time.sleep(PAUSE)
+                self.look()
+
+    def _told(self, order: Callable[[], Awaitable[object]]) -> None:
         asked = [worker.address for worker in self.able.values()]
 
         async def told() -> list[Any]:
