@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.arrays import as_array, fill
+from psmds_dist.arrays import as_array, fill, is_masked
 from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest.sources import file_identity, load_npy, require_numeric
 from psmds_dist.rows import layout_of
@@ -131,7 +131,7 @@ def array_panel(values: Any, dtype: str = "float32", landmarks: Sequence[int] | 
 
 def without_mask(values: Any) -> Any:
     """Take masked entries for what they mean, missing."""
-    return np.ma.filled(values.astype(np.float64), np.nan) if np.ma.isMaskedArray(values) else values
+    return np.ma.filled(values.astype(np.float64), np.nan) if is_masked(values) else values
 
 
 def npy_panel(

@@ -24,6 +24,11 @@ def as_array(given: Any, name: str) -> NDArray[Any]:
         raise InputError(f"{name} cannot be made an array ({error}): pass rows of equal length.") from None
 
 
+def is_masked(given: Any) -> bool:
+    """Whether entries are masked; NumPy itself cannot tell for records, which are refused for their type."""
+    return bool(np.ma.isMaskedArray(given) and given.dtype.names is None and np.ma.is_masked(given))
+
+
 def fill(out: Rows, values: NDArray[Any]) -> None:
     """Copy numbers into rows of another type; one too large for it becomes infinite, for the check to tell."""
     with np.errstate(over="ignore"):

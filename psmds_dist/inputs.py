@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.arrays import as_array, fill
+from psmds_dist.arrays import as_array, fill, is_masked
 from psmds_dist.executor import AnyExecutor, write_dask_array
 from psmds_dist.ingest import ArrayRows, Symmetrized, open_matrix
 from psmds_dist.partition import Layout
@@ -115,7 +115,7 @@ def row_type(dtype: Any) -> str:
 
 
 def _in_memory(matrix: Any) -> NDArray[Any]:
-    if np.ma.isMaskedArray(matrix) and np.ma.is_masked(matrix):
+    if is_masked(matrix):
         raise InputError("X has masked entries, but missing pairs are not supported yet: fill them in.")
     if hasattr(matrix, "toarray"):
         raise InputError(

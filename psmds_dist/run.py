@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from psmds_dist.arrays import as_array, fill
+from psmds_dist.arrays import as_array, fill, is_masked
 from psmds_dist.block import Held
 from psmds_dist.check import check_source
 from psmds_dist.checkpoint import NOWHERE, Identity, Keeper, Kept
@@ -277,8 +277,8 @@ def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_
 def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") -> Floats:
     given = as_array(start, name)
     wanted = f"{name} must be finite coordinates of shape ({n}, {n_components})"
-    if given.shape != (n, n_components) or given.dtype.kind not in "fiu" or np.ma.is_masked(start):
-        masked = " with masked entries" * np.ma.is_masked(start)
+    if given.shape != (n, n_components) or given.dtype.kind not in "fiu" or is_masked(start):
+        masked = " with masked entries" * is_masked(start)
         raise InputError(f"{wanted}, not {given.dtype} of shape {given.shape}{masked}.")
     x: Floats = np.empty(given.shape)
     fill(x, given)

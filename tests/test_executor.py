@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from psmds_dist import rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, crew, on_dask
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, clusters, connect, crew, local_client, on_dask
 from psmds_dist.executor.pace import Pace
 from psmds_dist.executor.round import Round
 from psmds_dist.ingest import ArrayRows
@@ -418,3 +418,20 @@ def test_a_cluster_that_loses_its_workers_for_good_ends_the_wait():
         wait_for(lambda: not alone.scheduler_info(n_workers=-1)["workers"])
         with pytest.raises(WorkerError, match="has had no free worker for [0-9]+ seconds"):
             list(executor.run(total, [1, 2]))
+
+
+@pytest.mark.slow
+def test_workers_that_hang_while_they_start_end_in_a_sentence(tmp_path, monkeypatch):
+    import dask
+
+    monkeypatch.setattr(clusters, "PATIENCE", 4)
+    (tmp_path / "stopping.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
+    began = psutil.Process().children(recursive=True)
+    with (
+        dask.config.set({"distributed.worker.preload": [str(tmp_path / "stopping.py")]}),
+        pytest.raises(WorkerError, match="the 2 workers did not start on this machine .* run it again"),
+        local_client(2, 1),
+    ):
+        pass
+    left = [process for process in psutil.Process().children(recursive=True) if process not in began]
+    assert not [process for process in left if "spawn_main" in " ".join(process.cmdline())]

@@ -7,6 +7,7 @@ import zarr
 from scipy import sparse
 from scipy.spatial.distance import pdist, squareform
 
+from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows, build
@@ -174,3 +175,9 @@ def test_numbers_too_large_for_their_type_are_a_sentence(matrix):
         with pytest.raises(InputError, match="infinite entries as float32"):
             PatternSearchMDS().fit(given)
     assert PatternSearchMDS(dtype="float64").fit(huge).normalized_stress_ < 0.5
+
+
+@pytest.mark.parametrize("make", [PatternSearchMDS, LandmarkMDS])
+def test_masked_records_are_refused_for_their_type(make):
+    with pytest.raises(InputError, match="needs floats or integers"):
+        make().fit(np.ma.zeros((3, 3), dtype=[("a", "f4")]))

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from multiprocessing.resource_tracker import ensure_running
 from typing import TYPE_CHECKING
 
+import psutil
+
 from psmds_dist.executor.crew import PATIENCE
 from psmds_dist.executor.security import require_same_security, tls_security
 from psmds_dist.types import InputError, WorkerError
@@ -109,7 +111,7 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
         "distributed.worker.memory.terminate": False,
     }
     with contextlib.ExitStack() as stack:
-        with dask.config.set(settings), _interrupts_kept_back():
+        with dask.config.set(settings), _interrupts_kept_back(), _ended_after(PATIENCE):
             try:
                 cluster = LocalCluster(
                     n_workers=workers,
@@ -123,10 +125,30 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
             except RuntimeError as error:  # such as: a worker was killed while it started
                 raise WorkerError(
                     f"the {workers} workers did not start on this machine ({error}): look for what ends "
-                    "them, most often a lack of memory, and run it again."
+                    "or stops them, most often a lack of memory, and run it again."
                 ) from error
             stack.enter_context(cluster)
         yield stack.enter_context(Client(cluster, set_as_default=False))
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """End the processes that are started meanwhile when they take too long: Dask waits for ever for one that hangs."""
+    here = psutil.Process()
+    before = here.children()
+
+    def end() -> None:
+        for child in here.children():
+            if child not in before:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+
+    watch = threading.Timer(seconds, end)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
 
 
 @contextlib.contextmanager
