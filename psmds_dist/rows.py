@@ -175,7 +175,7 @@ class ResidentRows:
 
     def __init__(self, matrix: Rows) -> None:
         self._matrix = matrix
-        self._layout = Layout(*matrix.shape)
+        self._layout = _layout(*matrix.shape)
 
     def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
         """Yield the rows of ``blocks``."""
