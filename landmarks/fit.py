@@ -206,6 +206,8 @@ class LandmarkFit:
         Peak resident bytes of each process that worked.
     over : dict
         Bytes by which some of them took more than planned, see `psmds_dist.plan.exceeded`.
+    identity : mapping or None
+        What must be the same for a run to be this one, where a checkpoint asked for it.
     """
 
     embedding: Floats
@@ -224,6 +226,7 @@ class LandmarkFit:
     seconds: dict[str, float] = field(default_factory=dict)
     peak_memory: dict[str, int] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
+    identity: Identity | None = None
 
     @property
     def stop_reason(self) -> str:
@@ -291,18 +294,19 @@ def fit(
     judge = _judge(data, landmarks, config) if config.refine == "panel" else None
     before = executor.memory()
     clock = Clock(tell)
-    check = None
+    check = identity = None
     try:
         if matrix is not None:
             check, data = checked(matrix, executor, None if ids is None else list(ids), limit), data.trusted()
             clock.end("check")
         with data.panel(landmarks, executor, limit, plan.keep) as panel:
             if checkpoint is not NOWHERE:
-                checkpoint.bind(_identity(panel, landmarks, config, executor))
+                identity = _identity(panel, landmarks, config, executor)
+                checkpoint.bind(identity)
             clock.end("panel")
             found = _fit_panel(data, panel, landmarks, config, executor, plan, judge, check, ids, clock, checkpoint)
         peak = executor.peak_memory()
-        return replace(found, peak_memory=peak, over=exceeded(limit, before, peak))
+        return replace(found, peak_memory=peak, over=exceeded(limit, before, peak), identity=identity)
     finally:
         executor.close()
 

@@ -16,6 +16,7 @@ from landmarks.panel import points_panel
 from landmarks.place import Frame, place
 from landmarks.tables import array_panel, without_mask
 from psmds_dist.arrays import as_array, fill
+from psmds_dist.checkpoint import plain
 from psmds_dist.ingest import Metric
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.types import Floats, InputError, Ints, Rows
@@ -210,6 +211,7 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         "seconds": sum(result.seconds.values()),
         "stages": result.seconds,
         "stop_reason": result.stop_reason,
+        "run": plain(result.identity),
     }
 
 

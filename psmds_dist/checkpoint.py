@@ -16,10 +16,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
+from psmds_dist.errors import Finished
 from psmds_dist.files import file_beside
 from psmds_dist.types import InputError
 
@@ -39,6 +40,9 @@ GENERATIONS = 2
 """States of a strand that are kept."""
 
 IDENTITY = "identity"
+VERSION = "psmds-dist"
+"""Part of an identity that does not matter to a run that has ended."""
+
 DIGEST = hashlib.blake2b
 DIGEST_BYTES = DIGEST().digest_size
 
@@ -106,6 +110,8 @@ class Checkpoint:
         Whether to go on from what is there.
     afresh : bool
         Whether another run's states give way once the run begins.
+    finished : (path, mapping), optional
+        The result of a run that has ended well and its identity; it counts where no states are.
     say : callable
         Told of a damaged or unwritable checkpoint.
     every : float
@@ -123,11 +129,13 @@ class Checkpoint:
         *,
         resume: bool = False,
         afresh: bool = False,
+        finished: tuple[str, Identity] | None = None,
         say: Say = print,
         every: float = EVERY,
     ) -> None:
         self.folder = Path(os.path.abspath(folder))
         self.afresh = afresh
+        self.finished = finished
         self.say = say
         self.every = every
         self._identity: Identity = {}
@@ -150,11 +158,15 @@ class Checkpoint:
         Raises
         ------
         InputError
-            When the states in the directory belong to another run; it names the differences.
+            When the states in the directory, or the result, belong to another run; it names the differences.
+        Finished
+            When this run has ended already.
         """
         if self.afresh:
             self.remove()
-        self._identity = identity = json.loads(json.dumps(identity, default=int))  # NumPy's integers
+        self._identity = identity = plain(identity)
+        if self.finished is not None and not self.found:
+            _end(*self.finished, identity)
         for path in sorted(self.folder.glob("[!.]*.npz")):
             try:
                 before = json.loads(str(_read(path)[IDENTITY]))
@@ -238,6 +250,21 @@ def keeper(folder: str | os.PathLike[str] | None, resume: bool) -> Keeper:
             raise InputError("resume=True needs the directory of a checkpoint: give checkpoint, too.")
         return NOWHERE
     return Checkpoint(folder, resume=bool(resume), say=partial(warnings.warn, stacklevel=2))
+
+
+def plain(identity: Identity | None) -> Any:
+    """An identity as JSON holds it, without NumPy's integers."""
+    return json.loads(json.dumps(identity, default=int))
+
+
+def _end(target: str, finished: Identity, identity: Identity) -> NoReturn:
+    """Say that the run has ended whose result is at a target, or that another one has."""
+    if changes := list(differences(finished, {**identity, VERSION: finished.get(VERSION)})):
+        raise InputError(
+            f"{target} is the finished map of another run ({'; '.join(changes)}): give another path, or "
+            "overwrite=True (--overwrite) without resume."
+        )
+    raise Finished(f"{target} is finished, from the same input and configuration: nothing is left to do.")
 
 
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from psmds_dist import __version__
-from psmds_dist.errors import ClusterLost, InputError, PsmdsError
+from psmds_dist.errors import ClusterLost, Finished, InputError, PsmdsError
 
 if TYPE_CHECKING:
     from psmds_dist.checkpoint import Checkpoint
@@ -146,7 +146,9 @@ where_to_run = _apply(
     click.option("--memory-limit", help="Memory a worker may take, such as '4 GiB' [default: 80 % of what is free]."),
 )
 resuming = click.option(
-    "--resume", is_flag=True, help="Go on from TARGET.checkpoint, where an interrupted run keeps its state."
+    "--resume",
+    is_flag=True,
+    help="Go on from TARGET.checkpoint, where an interrupted run keeps its state; a finished map stays as it is.",
 )
 quietly = click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 overwriting = click.option("--overwrite", is_flag=True, help="Replace what is at the target.")
@@ -181,6 +183,7 @@ def running(
     if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
         raise click.UsageError("give one of --workers, --scheduler and --scheduler-file.")
     with ExitStack() as stack:
+        stack.enter_context(_ending(_silent if quiet else click.echo))
         if not quiet:
             stack.enter_context(_notes())
         if workers is not None:
@@ -193,6 +196,16 @@ def running(
             raise click.UsageError("--tls needs one of --workers, --scheduler and --scheduler-file.")
         else:
             yield InProcessExecutor(threads)
+
+
+@contextmanager
+def _ending(say: Callable[[str], object]) -> Iterator[None]:
+    """End the command well where its run has ended already."""
+    try:
+        yield
+    except Finished as done:
+        say(str(done))
+        raise click.exceptions.Exit(0) from None
 
 
 class _Notes(logging.Handler):
@@ -386,16 +399,29 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
     """The checkpoint beside a target, and whether what is at the target gives way.
 
     So does a map that was cut short, or any where a run to the same target was under way: it may have been killed
-    between writing its map and removing its checkpoint.
+    between writing its map and removing its checkpoint. A finished map stays: a run that goes on ends when it has
+    compared itself with it.
     """
     from psmds_dist.checkpoint import Checkpoint
-    from psmds_dist.results import cut_short
+    from psmds_dist.results import facts_at
+    from psmds_dist.run import RESUMABLE
 
-    afresh = overwrite and not resume
-    checkpoint = Checkpoint(f"{target}.checkpoint", resume=resume, afresh=afresh, say=partial(click.echo, err=True))
-    if resume:
-        say(f"going on from {checkpoint.folder}" if checkpoint.found else f"no {checkpoint.folder}: beginning anew")
-    return checkpoint, overwrite or (resume and (checkpoint.found or cut_short(target)))
+    facts = facts_at(target) if resume else {}
+    cut = facts.get("stop_reason") in RESUMABLE
+    known = facts.get("run")  # not in a map through landmarks that no checkpoint watched over
+    finished = None if cut or overwrite or known is None else (target, known)
+    checkpoint = Checkpoint(
+        f"{target}.checkpoint",
+        resume=resume,
+        afresh=overwrite and not resume,
+        finished=finished,
+        say=partial(click.echo, err=True),
+    )
+    if resume and checkpoint.found:
+        say(f"going on from {checkpoint.folder}")
+    elif resume and finished is None:
+        say(f"no {checkpoint.folder}: beginning anew")
+    return checkpoint, overwrite or cut or finished is not None or (resume and checkpoint.found)
 
 
 def end(reason: str, target: str, checkpoint: Checkpoint) -> None:

@@ -23,3 +23,7 @@ class WorkerError(PsmdsError, RuntimeError):
 
 class ClusterLost(WorkerError):
     """The cluster is gone, or has nobody who works: what was done is kept, and goes on with another."""
+
+
+class Finished(Exception):
+    """A run that is asked to go on has ended already; its text is one sentence for the user."""

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.checkpoint import plain
 from psmds_dist.quality import Stress
-from psmds_dist.run import RESUMABLE, Embedding
+from psmds_dist.run import Embedding
 from psmds_dist.solve import HISTORY
 from psmds_dist.types import Floats, InputError
 
@@ -85,6 +86,7 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
         "stress1": stress.stress1,
         "normalized_stress": stress.normalized_stress,
         "config": result.config.as_dict(),
+        "run": plain(result.identity),
         "check": result.check.as_dict(),
         "memory_limit": result.plan.limit,
         "peak_memory": result.peak_memory,
@@ -120,14 +122,14 @@ def read_result(path: str | os.PathLike[str]) -> Result:
     return Result(arrays["embedding"], raw, stress, history, ids, attributes)
 
 
-def cut_short(path: str | os.PathLike[str]) -> bool:
-    """Whether a map is stored at ``path`` whose run was interrupted, or lost its cluster."""
+def facts_at(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the map stored at ``path`` says of itself; nothing where there is none that is whole."""
     from psmds_dist.store import read_result as read
 
     try:
-        return read(path)[1].get("stop_reason") in RESUMABLE
+        return read(path)[1]
     except InputError:
-        return False
+        return {}
 
 
 def export_stored(place: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:

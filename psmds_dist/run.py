@@ -119,6 +119,9 @@ class Embedding:
 
     versions: dict[str, str]
 
+    identity: Identity
+    """What must be the same for a run to be this one."""
+
     @property
     def certificate_missing(self) -> bool:
         """Whether a monotone solve ended before it could certify that no single move improves its map."""
@@ -162,7 +165,8 @@ def embed(
         _require_near(init, config, check.rms)
         if not isinstance(init, str):
             init = _brought_near(init, check.rms)
-        checkpoint.bind(_identity(config, check, init, n_init))
+        identity = _identity(config, check, init, n_init)
+        checkpoint.bind(identity)
         warm_up(source, config, executor)
         began = time.perf_counter()
         find = partial(_find_start, init, source, config, executor, plan.limit)
@@ -174,7 +178,7 @@ def embed(
         seconds = time.perf_counter() - began
         peak = executor.peak_memory()
         over = exceeded(plan.limit, before, peak)
-        return Embedding(solution, check, plan, config, ids, name, seconds, peak, over, versions())
+        return Embedding(solution, check, plan, config, ids, name, seconds, peak, over, versions(), identity)
     finally:
         executor.close()
 

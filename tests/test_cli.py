@@ -494,4 +494,29 @@ def test_a_run_killed_before_its_checkpoint_was_removed_goes_on(place, monkeypat
     assert "going on from" in run(*command, "d.zarr", "m.zarr", *sizes, "--resume")
     np.testing.assert_array_equal(read_arrays("m.zarr")[0]["embedding"], before["embedding"])
     assert not Path("m.zarr.checkpoint").exists()
-    assert "already holds a result" in refused(*command, "d.zarr", "m.zarr", *sizes, "--resume")
+
+
+@pytest.mark.parametrize("command", [("fit",), ("landmarks", "fit")])
+def test_a_finished_run_that_shall_go_on_is_left_as_it_is(place, command):
+    run("distances", "points.npy", "d.zarr", "-q")
+    sizes = ("-S", 30) if "landmarks" in command else ("--max-epochs", 4)
+    fit = (*command, "d.zarr", "m.zarr", *sizes, "--resume")
+    assert "beginning anew" in run(*fit)
+    before = contents("m.zarr")
+    assert run(*fit).splitlines()[-1].startswith("m.zarr is finished")
+    assert run(*fit, "-q") == ""
+    said = refused(*fit, "-L", 3)
+    assert "m.zarr is the finished map of another run (configuration.n_components was 2, is 3)" in said
+    np.save("others.npy", 2 * np.load("points.npy"))
+    run("distances", "others.npy", "d.zarr", "--overwrite", "-q")
+    assert "input.content was" in refused(*fit)
+    assert "already holds a result" in refused(*fit[:-1])
+    assert contents("m.zarr") == before
+    run(*fit, "--overwrite", "-q")
+    assert contents("m.zarr") != before
+
+
+def contents(folder):
+    """Every file by its name, with its bytes and time."""
+    files = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}

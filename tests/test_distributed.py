@@ -131,8 +131,8 @@ def test_same_bits_in_other_dimensions_and_modes(client, stores, n_components, b
     same(there, here)
 
 
-@pytest.mark.parametrize("workers", [2, 4, 1])
 @pytest.mark.parametrize("memory_limit", [None, STREAMING])
+@pytest.mark.parametrize("workers", [2, 4, 1])
 def test_same_bits_for_every_number_of_workers(client, stores, reference, workers, memory_limit):
     with_workers(client, workers)
     mds = PatternSearchMDS(client=client, memory_limit=memory_limit, **SETTINGS).fit(stores / "ours")

@@ -117,6 +117,11 @@ def test_from_a_matrix_with_every_refinement(place, points):
     assert np.array_equal(np.load("near-placed.npy"), wanted.transform(dissimilarities))
 
 
+def test_a_map_that_does_not_know_its_run_is_not_taken_for_finished(place):
+    LandmarkMDS(n_landmarks=30, random_state=0).fit("matrix.npy").save("m.zarr")
+    assert "already holds a result" in refused("fit", "matrix.npy", "m.zarr", "-S", 30, "--resume")
+
+
 def test_options_reach_the_fit(place, points):
     options = ["-L", 3, "--landmarks", "mine.txt", "--starts", 2, "--dtype", "float64", "--no-evidence", "--threads", 1]
     out = run("fit", "points.npy", "map.zarr", "--metric", "cityblock", "--memory-limit", "1 MB", *options)

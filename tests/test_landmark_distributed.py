@@ -113,8 +113,8 @@ def test_same_bits_in_this_process_kept_and_streamed(inputs, form, refine, strea
     same(within_least(mds, X) if streamed else mds.fit(X), reference(inputs, form, refine))
 
 
-@pytest.mark.parametrize("workers", [2, 4, 1])
 @pytest.mark.parametrize(("form", "refine"), [("matrix", "full"), ("panel", "panel"), ("points.npy", "none")])
+@pytest.mark.parametrize("workers", [2, 4, 1])
 def test_same_bits_for_every_number_of_workers(client, inputs, form, refine, workers):
     with_workers(client, workers)
     X, more = given(inputs, form)
