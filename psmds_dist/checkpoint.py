@@ -262,7 +262,7 @@ def _end(target: str, finished: Identity, identity: Identity) -> NoReturn:
     if changes := list(differences(finished, {**identity, VERSION: finished.get(VERSION)})):
         raise InputError(
             f"{target} is the finished map of another run ({'; '.join(changes)}): give another path, or "
-            "overwrite=True (--overwrite) without resume."
+            "overwrite=True (--overwrite)."
         )
     raise Finished(f"{target} is finished, from the same input and configuration: nothing is left to do.")
 
