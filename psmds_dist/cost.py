@@ -32,7 +32,7 @@ MEASURED = 1.0
 CHECKED = 0.4
 """What the input check of a pair costs, in pairs of the move kernel at two dimensions."""
 
-ROUND_BASE, ROUND_WORKER = 0.03, 0.0106
+ROUND_BASE, ROUND_WORKER = 0.012, 0.0045
 """Seconds of a round on a cluster, and of each of its workers in it: processor time of scheduler and client together
 (``python -m tests.benchmarks --only overhead scheduler``)."""
 
