@@ -93,6 +93,7 @@ class Method:
 
 OURS = "pattern search"
 RANDOM = "pattern search, random start"
+WIDE = "pattern search, wide radius"
 PAPER = "paper, in NumPy"
 
 _OURS = {"ours": True, "quick": True, "seeds": 5, "warm": "tests.benchmarks.ours:warm"}
@@ -100,6 +101,7 @@ _OURS = {"ours": True, "quick": True, "seeds": 5, "warm": "tests.benchmarks.ours
 METHODS: Sequence[Method] = (
     Method(OURS, "tests.benchmarks.ours:exact", "store", 50_000, 50_000, **_OURS),
     Method(RANDOM, "tests.benchmarks.ours:random", "store", 10_000, 30_000, **_OURS),
+    Method(WIDE, "tests.benchmarks.ours:wide", "store", 10_000, 30_000, **_OURS),
     Method("landmarks", "tests.benchmarks.ours:landmarks", "store", 50_000, 50_000, **_OURS),
     Method(PAPER, "tests.benchmarks.peers:paper", "matrix", 2_000, 10_000, quick=True),
     Method("SMACOF, scikit-learn", "tests.benchmarks.peers:smacof", "matrix", 3_000, 10_000, quick=True),

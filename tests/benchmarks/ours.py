@@ -10,6 +10,9 @@ import numpy as np
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
 from psmds_dist.events import EpochEvent
+from psmds_dist.executor import InProcessExecutor
+from psmds_dist.run import checked
+from psmds_dist.store import open_rows
 from tests.benchmarks.methods import Map
 
 
@@ -34,6 +37,12 @@ def passes_of(history: np.ndarray) -> float:
 def random(store: str, seed: int) -> Map:
     """Embed a store in exact mode from a random start."""
     return exact(store, seed, init="random")
+
+
+def wide(store: str, seed: int) -> Map:
+    """Embed a store in exact mode from landmarks, with a first radius that lets points change places."""
+    scale = checked(open_rows(store), InProcessExecutor(), None, 2**30).rms
+    return exact(store, seed, init="landmarks", radius=0.2 * scale, eps=5e-5)
 
 
 def landmarks(store: str, seed: int) -> Map:
