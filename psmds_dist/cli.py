@@ -76,7 +76,7 @@ class Commands(click.Group):
             with terminable():
                 return super().invoke(ctx)
         except ClusterLost as error:
-            raise Resumable(f"{error} What was done is kept: the same command goes on, fits with --resume.") from None
+            raise Resumable(f"{error} The same command, fits with --resume, goes on from what is kept.") from None
         except (PsmdsError, OSError) as error:
             raise click.ClickException(_sentence(error)) from None
         except KeyboardInterrupt:

@@ -22,7 +22,7 @@ class WorkerError(PsmdsError, RuntimeError):
 
 
 class ClusterLost(WorkerError):
-    """The cluster is gone, or has nobody who works: what was done is kept, and goes on with another."""
+    """The cluster is gone, or has nobody who works; with another one a run goes on from what it has kept."""
 
 
 class Finished(Exception):

@@ -29,6 +29,7 @@ from psmds_dist.plan import exact
 from psmds_dist.rows import stored
 from psmds_dist.run import embed
 from psmds_dist.store import ZarrRows, open_rows
+from psmds_dist.types import ClusterLost
 
 N = 1200
 SETTINGS = {"random_state": 3, "max_epochs": 16, "init": "random"}
@@ -475,3 +476,21 @@ def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
     assert np.isfinite(mds.embedding_).all()
     mds.save(tmp_path / "map.zarr")
     np.testing.assert_array_equal(read_result(tmp_path / "map.zarr").embedding, mds.embedding_)
+
+
+def test_a_scheduler_that_dies_while_a_dask_array_is_computed(matrix, tmp_path):
+    """Dask cancels what is waited for, which is not the fault of any worker."""
+    with (
+        cluster_by_hand(0, tmp_path / "cluster.json") as (scheduler, _),
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        Client(scheduler_file=str(tmp_path / "cluster.json"), set_as_default=False) as client,
+    ):
+        pid = scheduler.pid
+
+        def deadly(rows):
+            os.kill(pid, signal.SIGKILL)
+            return rows
+
+        lazily = dask.array.from_array(matrix, chunks=300).map_blocks(deadly, meta=matrix[:0, :0])
+        with pytest.raises(ClusterLost, match=r"connection to the Dask scheduler broke \(\S+\): see whether it still"):
+            PatternSearchMDS(client=client, scratch=tmp_path, **SETTINGS).fit(lazily)

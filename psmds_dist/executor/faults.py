@@ -31,9 +31,10 @@ def raise_explained(error: Exception) -> NoReturn:
     """Raise faults of the cluster in words of this package, and a work's own as they are."""
     from distributed.comm import CommClosedError
 
-    if isinstance(error, CommClosedError):
+    if isinstance(error, CommClosedError | CancelledError):  # nobody here cancels what is waited for
+        why = getattr(error, "reason", error)
         raise ClusterLost(
-            f"the connection to the Dask scheduler broke ({error}): see whether it still runs, and start this again."
+            f"the connection to the Dask scheduler broke ({why}): see whether it still runs, and start this again."
         ) from error
     if is_loss(error):
         raise lost_too_often(type(error).__name__) from error
