@@ -189,7 +189,9 @@ class Study:
         if attempt.scarcity:
             usual.add(1)
         if "SIGKILL of the scheduler" in names:
-            usual |= {TRY_AGAIN, 1}
+            usual.add(TRY_AGAIN)
+            if "no Dask scheduler answers" in said:
+                usual.add(1)  # killed before anybody was connected
         if "already holds a result" in said and not kept.exists():
             usual.add(1)
         if any("worker" in name or "SIGSTOP" in name for name in names) and "did not start" in said:
