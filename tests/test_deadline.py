@@ -18,6 +18,7 @@ from psmds_dist.executor.pace import FACTOR, UNKNOWN, Pace
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.run import embed
 from psmds_dist.types import InputError, WorkerError
+from tests.clusters import all_blocks, wait_for
 
 BLOCKS = range(24)
 DEADLINE = 2.0
@@ -29,13 +30,6 @@ pytestmark = pytest.mark.usefixtures("quiet")
 def executor(client):
     wait_for(lambda: len(DaskExecutor(client)._crew.look()) == 2)
     return DaskExecutor(client, DEADLINE)
-
-
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -69,10 +63,6 @@ def stop_myself():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def all_of(parts):
-    return sorted(block for part, _ in parts for block in part)
-
-
 @pytest.mark.parametrize("group", [None, 3])
 def test_a_worker_that_hangs_costs_one_deadline_and_comes_back(client, executor, group):
     pids = client.run(os.getpid)
@@ -81,7 +71,7 @@ def test_a_worker_that_hangs_costs_one_deadline_and_comes_back(client, executor,
         assert {pid for _, pid in executor.run(who, BLOCKS, group=group)} == {other}
         assert executor.n_workers == 1  # so the next ones do not ask it
         parts = list(executor.run(who, BLOCKS, group=group))
-        assert all_of(parts) == list(BLOCKS)
+        assert all_blocks(parts) == list(BLOCKS)
     wait_for(lambda: {pid for _, pid in executor.run(who, BLOCKS)} == {hung, other})
 
 
@@ -89,7 +79,7 @@ def test_a_worker_that_stops_in_a_task(client, executor, tmp_path):
     try:
         work = partial(once, place=str(tmp_path / "claim"), act=stop_myself)
         parts = list(executor.run(work, BLOCKS, group=4))
-        assert all_of(parts) == list(BLOCKS)
+        assert all_blocks(parts) == list(BLOCKS)
         assert all(total == sum(part) for part, total in parts)
     finally:
         for child in client.cluster.workers.values():
@@ -99,7 +89,7 @@ def test_a_worker_that_stops_in_a_task(client, executor, tmp_path):
 def test_a_straggler_is_left_alone_until_it_answers(client, executor, tmp_path):
     work = partial(once, place=str(tmp_path / "claim"), act=partial(time.sleep, 5 * DEADLINE))
     parts = list(executor.run(work, BLOCKS, group=3))
-    assert all_of(parts) == list(BLOCKS)
+    assert all_blocks(parts) == list(BLOCKS)
     assert executor.n_workers == 1  # it is at it still
     assert len({pid for _, pid in executor.run(who, BLOCKS)}) == 1
     wait_for(lambda: executor.n_workers == 2)

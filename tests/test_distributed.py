@@ -30,25 +30,13 @@ from psmds_dist.rows import stored
 from psmds_dist.run import embed
 from psmds_dist.store import ZarrRows, open_rows
 from psmds_dist.types import ClusterLost
+from tests.clusters import wait_for, with_workers
 
 N = 1200
 SETTINGS = {"random_state": 3, "max_epochs": 16, "init": "random"}
 STREAMING = "1 MB"  # of 5.8 MB of rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet")]
-
-
-def with_workers(client, count):
-    client.cluster.scale(count)
-    wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == count)
-    return client
-
-
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 def noisy_distances(n, dims=5):

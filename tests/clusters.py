@@ -1,0 +1,23 @@
+"""What tests of Dask clusters share."""
+
+import time
+
+
+def wait_for(condition, seconds=60.0):
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def with_workers(client, count):
+    """Bring a local cluster to a number of workers, also where Dask did not replace one that died young."""
+    client.cluster.scale(count)
+    wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == count)
+    return client
+
+
+def all_blocks(parts):
+    """List the blocks of all parts of a run."""
+    return sorted(block for part, _ in parts for block in part)
