@@ -42,7 +42,7 @@ def random(store: str, seed: int) -> Map:
 def wide(store: str, seed: int) -> Map:
     """Embed a store in exact mode from landmarks, with a first radius that lets points change places."""
     scale = checked(open_rows(store), InProcessExecutor(), None, 2**30).rms
-    return exact(store, seed, init="landmarks", radius=0.2 * scale, eps=5e-5)
+    return exact(store, seed, init="landmarks", radius=0.2 * scale, eps=1e-4)
 
 
 def landmarks(store: str, seed: int) -> Map:
