@@ -556,7 +556,7 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
     threads = options["threads"] or max(1, probe.available_threads() // workers)
     limit = options["memory_limit"]
     bytes_a_worker = probe.memory_share(workers) if limit is None else parse_bytes(limit, "--memory-limit")
-    speed, checked, cost = options["disk"], False, 1.0
+    reads, checked, cost = probe.Reading(_speed(options["disk"] or "1GB/s", "--disk"), 0.0), False, 1.0
     if matrix is None:
         rows = rows_of(int(points or 0), n_landmarks, dims)
     elif n_landmarks is not None:
@@ -565,12 +565,13 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
         source = open_rows(matrix)
         rows, checked, cost = stored(source), load_check(source) is not None, source.read_cost
         rows_of(source.n, None, dims)
-        speed = probe.disk(source) if speed is None else speed
+        reads = reads if options["disk"] else probe.reading(source)
     made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
     rates = Rates(
         roots=probe.roots(dims, min(threads, probe.available_threads())),
         distances=probe.distances(16) if options["computed"] else 1.0,
-        disk=_speed(speed or "1GB/s", "--disk"),
+        disk=reads.speed,
+        reading=reads.busy,
         network=_speed(options["network"], "--network"),
     )
     job = job_of(made, dims, threads, epochs=options["epochs"], checked=checked, computed=options["computed"])
@@ -578,11 +579,11 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
     click.echo(report(made, job, rates))
 
 
-def _speed(text: str | float, name: str) -> float:
+def _speed(text: str, name: str) -> float:
     """Bytes a second."""
     from psmds_dist.partition import parse_bytes
 
-    return float(parse_bytes(text.removesuffix("/s") if isinstance(text, str) else text, name))
+    return float(parse_bytes(text.removesuffix("/s"), name))
 
 
 @main.command()

@@ -1,7 +1,8 @@
 """How long a run takes, and what holds it up: a model, pure. Its rates come from `psmds_dist.probe`, or are given.
 
-A pass costs what its slowest stream costs, as rows are read ahead while the kernel works; what goes through the
-scheduler and through the process that started the run comes on top, for a round ends with a barrier.
+A pass costs what its slowest stream costs, as rows are read ahead while the kernel works, on the same cores where
+reading keeps one busy; what goes through the scheduler and through the process that started the run comes on top, for
+a round ends with a barrier.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Rates:
         Distances from points that a process computes, where nothing is stored.
     disk : float
         Bytes that a worker reads.
+    reading : float
+        Processor seconds in a second of reading: 1 for files in the page cache, near 0 where a device is waited for.
     network : float
         Bytes that the scheduler, or the process that started the run, sends or receives.
     round_base, round_worker : float
@@ -72,6 +75,7 @@ class Rates:
     roots: float
     distances: float = 30e6
     disk: float = 1e9
+    reading: float = 0.0
     network: float = 1.25e9
     round_base: float = ROUND_BASE
     round_worker: float = ROUND_WORKER
@@ -147,6 +151,8 @@ class Stage:
     ----------
     kernel, disk : float
         Of the workers; the longer of the two counts, as rows are read ahead.
+    busy : float
+        Of a worker's cores while it reads or computes rows; the kernel has to wait for them.
     network, scheduler, here : float
         Of the barrier: bytes on their way, tasks, and work in the process that started the run.
     disk_bytes, network_bytes : float
@@ -156,6 +162,7 @@ class Stage:
     name: str
     kernel: float = 0.0
     disk: float = 0.0
+    busy: float = 0.0
     network: float = 0.0
     scheduler: float = 0.0
     here: float = 0.0
@@ -165,7 +172,7 @@ class Stage:
     @property
     def seconds(self) -> float:
         """Seconds from its begin to its end."""
-        return max(self.kernel, self.disk) + self.network + self.scheduler + self.here
+        return max(self.kernel + self.busy, self.disk) + self.network + self.scheduler + self.here
 
 
 RESOURCES = {
@@ -291,6 +298,7 @@ def _pass(
         name,
         kernel=times * work,
         disk=times * made,
+        busy=times * made * (1 / job.threads if job.computed else rates.reading),
         network=times * sent / rates.network,
         scheduler=0.0 if job.local else times * rounds * (rates.round_base + rates.round_worker * job.workers),
         here=times * job.n * rates.point,

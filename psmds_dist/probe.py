@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -42,15 +43,30 @@ def roots(dims: int, threads: int | None = None) -> float:
     return (2 * dims + 1) * rows.size / (seconds * count)
 
 
-def disk(source: RowSource) -> float:
-    """Bytes a second that come out of some blocks of a store, one after the other, as they lie now."""
+class Reading(NamedTuple):
+    """How a store is read.
+
+    Attributes
+    ----------
+    speed : float
+        Bytes a second.
+    busy : float
+        Share of that time for which a core is at work, and not waiting for a device.
+    """
+
+    speed: float
+    busy: float
+
+
+def reading(source: RowSource) -> Reading:
+    """Read some blocks of a store, one after the other, as they lie now."""
     layout = layout_of(source)
     nbytes = layout.rows * layout.columns * source.dtype.itemsize
     buffer: Rows = np.empty((layout.rows, layout.columns), source.dtype)
     count = max(1, min(layout.count - 1, READ_BYTES // nbytes))
     blocks = np.linspace(0, layout.count - 1, count).astype(int).tolist()
     buffer[:] = 0
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     done = 0
     for block in blocks:
         lo, hi = layout.bounds(block)
@@ -58,7 +74,8 @@ def disk(source: RowSource) -> float:
         done += (hi - lo) * layout.columns * source.dtype.itemsize
         if time.perf_counter() - began > 2 * SECONDS:
             break
-    return done / (time.perf_counter() - began)
+    taken = time.perf_counter() - began
+    return Reading(done / taken, min(1.0, (time.process_time() - worked) / taken))
 
 
 def distances(features: int) -> float:

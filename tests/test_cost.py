@@ -47,6 +47,14 @@ def test_an_epoch_takes_its_roots_and_its_bytes():
     assert stage(estimate(job, rates), "first epoch").disk_bytes == pytest.approx(4e10)
 
 
+@pytest.mark.parametrize(("more", "busy"), [({}, 0.4), ({"computed": True}, 1 / 8)])
+def test_reading_that_keeps_a_core_busy_holds_the_kernel_up(more, busy):
+    job = Job(n=100_000, workers=4, threads=8, epochs=11, checked=True, **more)
+    epochs = stage(estimate(job, Rates(roots=5e9, disk=2e9, reading=0.4)), "epochs")
+    assert epochs.busy == pytest.approx(busy * epochs.disk)
+    assert epochs.seconds == pytest.approx(max(epochs.kernel + epochs.busy, epochs.disk) + epochs.here)
+
+
 @given(JOBS)
 def test_nothing_is_negative_and_the_whole_is_between_its_parts(job):
     found = estimate(job, RATES)
@@ -95,6 +103,8 @@ def test_a_plan_without_data_is_refused_like_a_run():
 def test_probes_measure_something(digits):
     for dims in (2, 7):
         assert 1e6 < probe.roots(dims, 1) < 1e12
-    assert 1e6 < probe.disk(ArrayRows(digits)) < 1e13
+    read = probe.reading(ArrayRows(digits))
+    assert 1e6 < read.speed < 1e13
+    assert 0 <= read.busy <= 1
     assert 1e5 < probe.distances(16) < 1e12
     assert 0 < probe.memory_share(4) < probe.memory_share(2)

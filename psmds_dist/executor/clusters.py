@@ -77,8 +77,6 @@ def dask_silenced() -> Iterator[None]:
 
 
 WORKER_ENVIRONMENT = {
-    # a spinning OpenMP thread takes the core from the thread that reads ahead
-    "OMP_WAIT_POLICY": "passive",
     # Dask's own value makes glibc map and unmap every large buffer: reads fall to a third
     "MALLOC_TRIM_THRESHOLD_": str(2**28),
     "MALLOC_MMAP_THRESHOLD_": str(2**25),

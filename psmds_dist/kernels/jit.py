@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numba
+
+# OpenMP reads it when the first kernel runs. A thread that spins while it waits takes the core from the one that reads
+# ahead, or from a neighbour: streaming on two busy cores took twice as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 Function = Callable[..., Any]
 

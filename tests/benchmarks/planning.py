@@ -158,4 +158,5 @@ def _by_landmarks(folder: str, n: int = 100_000, size: int = 500) -> dict[str, t
 
 
 def _rates(dims: int, threads: int, source: Any) -> Rates:
-    return Rates(probe.roots(dims, threads), distances=probe.distances(16), disk=probe.disk(source))
+    speed, busy = probe.reading(source)
+    return Rates(probe.roots(dims, threads), distances=probe.distances(16), disk=speed, reading=busy)
