@@ -107,6 +107,9 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.terminate": False,
+        # looking at itself takes Dask a tenth of a core, on the cores that the kernels share
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "500ms",
     }
     with contextlib.ExitStack() as stack:
         with dask.config.set(settings), _interrupts_kept_back(), _ended_after(PATIENCE):
