@@ -126,6 +126,16 @@ def test_changed_names_are_told(store):
         PatternSearchMDS().fit(str(store))
 
 
+def test_damaged_names_are_found_before_their_lengths_are_believed(store):
+    chunk = store / "ids" / "c" / "0"
+    content = chunk.read_bytes()
+    for place in range(len(content)):
+        chunk.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
+        with pytest.raises(InputError, match="ids is damaged .*checksum"):
+            _ = open_rows(store).ids
+
+
+
 def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, monkeypatch):
     mds = PatternSearchMDS(random_state=0).fit(matrix)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.codecs import Crc32cCodec
+from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from psmds_dist.files import built_beside, is_free, remove
 from psmds_dist.indices import check_landmarks
@@ -176,8 +176,9 @@ def _lay_out(
 
 
 def write_ids(group: zarr.Group, ids: Sequence[str]) -> None:
-    """Write names of rows as one chunk."""
-    array = group.create_array(IDS, shape=(len(ids),), chunks=(max(1, len(ids)),), dtype="string")
+    """Write names of rows as one chunk, with a checksum: damaged lengths would make a reader take all memory."""
+    codecs = [ZstdCodec(), Crc32cCodec()]
+    array = group.create_array(IDS, shape=(len(ids),), chunks=(max(1, len(ids)),), dtype="string", compressors=codecs)
     array[:] = np.array(ids, dtype=object)
 
 
