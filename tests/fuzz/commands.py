@@ -88,7 +88,7 @@ def _require_refusal(end: Ended) -> None:
     assert end.code in (1, 2), f"exit code {end.code}"
     assert "Traceback" not in end.out + end.err
     assert "Warning" not in end.err, end.err
-    *before, sentence = end.err.strip().splitlines()
+    *before, sentence = [line for line in end.err.strip().splitlines() if not line.startswith("Note: ")]
     assert sentence.startswith("Error: "), end.err
     require_sentence(sentence)
     assert end.code == 2 or not before, f"more than a sentence: {end.err}"

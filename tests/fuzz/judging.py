@@ -18,6 +18,9 @@ from tests.fuzz.oracle import Verdict, require_sentence
 ERRORS = (ValueError, TypeError, MemoryError)
 """What a caller is told to expect of bad input."""
 
+IN_A_LINE = "the landmarks span only"
+"""What is said of valid input, too: landmarks chosen at random may lie on a line where others do not."""
+
 
 class Fault(AssertionError):
     """Something that must not happen."""
@@ -37,7 +40,7 @@ def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:
     except AssertionError as error:
         raise Fault(f"{story}: {error}") from error
     except ERRORS as error:
-        if verdict is Verdict.RIGHT:
+        if verdict is Verdict.RIGHT and not str(error).startswith(IN_A_LINE):
             raise Fault(f"{story}: refused, though valid: {error!r}") from error
         _require_ours(error, story)
         return "refused"
