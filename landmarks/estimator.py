@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 
 from landmarks.data import open_data
 from landmarks.fit import LandmarkConfig, LandmarkFit, fit
@@ -21,8 +22,8 @@ from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import labels_of
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import describe_exceeded
-from psmds_dist.run import RESUMABLE
-from psmds_dist.types import Floats, InputError
+from psmds_dist.run import LOSSES, RESUMABLE
+from psmds_dist.types import Floats, InputError, StopReason
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
 """Columns of ``curve_``."""
@@ -200,6 +201,8 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
         if self.stop_reason_ not in RESUMABLE:
             checkpoint.remove()
+        if self.stop_reason_ in LOSSES:
+            warnings.warn(LOSSES[StopReason(self.stop_reason_)], ConvergenceWarning, stacklevel=2)
         if self.result_.over:
             warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self

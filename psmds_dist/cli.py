@@ -426,7 +426,7 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
 
 def end(reason: str, target: str, checkpoint: Checkpoint) -> None:
     """End a command whose map is written: the checkpoint goes, or what can be done with it is said."""
-    from psmds_dist.run import LOST, RESUMABLE
+    from psmds_dist.run import LOSSES, RESUMABLE
     from psmds_dist.types import StopReason
 
     if reason not in RESUMABLE:
@@ -434,7 +434,9 @@ def end(reason: str, target: str, checkpoint: Checkpoint) -> None:
         return
     how = f"{target} holds the best map so far; the same command with --resume goes on."
     if reason == StopReason.LOST:
-        raise Resumable(f"{LOST}; {how}")
+        raise Resumable(f"{LOSSES[StopReason.LOST]}; {how}")
+    if reason == StopReason.FATAL:
+        raise click.ClickException(f"{LOSSES[StopReason.FATAL]}; {how}")
     raise Interrupted(f"interrupted: {how}")
 
 

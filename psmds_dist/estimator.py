@@ -18,8 +18,8 @@ from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
 from psmds_dist.inputs import labels_of, row_source
 from psmds_dist.plan import describe_exceeded
-from psmds_dist.run import CERTIFICATE_MISSING, LOST, RESUMABLE, Embedding, embed
-from psmds_dist.types import Floats, InputError, StopReason
+from psmds_dist.run import CERTIFICATE_MISSING, LOSSES, RESUMABLE, Embedding, embed
+from psmds_dist.types import Floats, InputError
 
 
 class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
@@ -283,8 +283,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         self.result_ = result
         if result.certificate_missing:
             warnings.warn(CERTIFICATE_MISSING, ConvergenceWarning, stacklevel=3)
-        if solution.stop_reason is StopReason.LOST:
-            warnings.warn(LOST, ConvergenceWarning, stacklevel=3)
+        if solution.stop_reason in LOSSES:
+            warnings.warn(LOSSES[solution.stop_reason], ConvergenceWarning, stacklevel=3)
         if result.over:
             warnings.warn(describe_exceeded(result.over), RuntimeWarning, stacklevel=3)
         return self

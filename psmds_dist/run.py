@@ -87,13 +87,19 @@ CERTIFICATE_MISSING = (
 )
 
 
-CUT_SHORT = (StopReason.INTERRUPTED, StopReason.CALLBACK, StopReason.LOST)
+RESUMABLE = (StopReason.INTERRUPTED, StopReason.LOST, StopReason.FATAL)
+"""Reasons to stop after which a run can go on from its checkpoint."""
+
+CUT_SHORT = (*RESUMABLE, StopReason.CALLBACK)
 """Reasons to stop that end all starts."""
 
-RESUMABLE = (StopReason.INTERRUPTED, StopReason.LOST)
-"""Of these, those after which a run can go on from its checkpoint."""
-
-LOST = "the cluster was lost in the middle of the run, so that the map is the best one until then, its stress unknown"
+LOSSES = {
+    StopReason.LOST: "the cluster was lost in the middle of the run, so that the map is the best one until then, its "
+    "stress unknown",
+    StopReason.FATAL: "one worker after the other died over the same blocks, most often for want of memory: the map is "
+    "the best one until then; lower memory_limit, or start fewer workers on a machine",
+}
+"""What is said of a map whose run a cluster cut short."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.quality import Stress, canonical
 from psmds_dist.schedule import EpochReport, State
-from psmds_dist.types import Executor, Floats, RowSource, StopReason, WorkerError
+from psmds_dist.types import ClusterLost, Executor, Floats, RowSource, StopReason, WorkerError
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])
 """Columns of a solve's history."""
@@ -153,10 +153,10 @@ def solve(
         _loop(run, task, config, scale, on_epoch, kept)
     except KeyboardInterrupt:
         _cut_short(run, StopReason.INTERRUPTED, kept)
-    except WorkerError:
+    except WorkerError as error:
         if not run.rows:
             raise
-        _cut_short(run, StopReason.LOST, kept)
+        _cut_short(run, StopReason.LOST if isinstance(error, ClusterLost) else StopReason.FATAL, kept)
     return _finish(run, task, config)
 
 

@@ -128,3 +128,4 @@ class StopReason(enum.StrEnum):
     INTERRUPTED = "interrupted"
     PERFECT = "zero_stress"
     LOST = "cluster_lost"
+    FATAL = "workers_died"

@@ -28,7 +28,7 @@ from psmds_dist.kernels import jit
 from psmds_dist.partition import Layout
 from psmds_dist.quality import canonical
 from psmds_dist.solve import solve
-from psmds_dist.types import StopReason
+from psmds_dist.types import ClusterLost, StopReason, WorkerError
 
 
 @pytest.fixture(autouse=True)
@@ -447,3 +447,29 @@ def test_the_geodesic_swiss_roll_unrolls():
     )
     assert max(s.stress.normalized_stress for s in solutions) <= 0.00513
     assert np.mean([len(s.history) for s in solutions]) <= 100
+
+
+class Mortal(InProcessExecutor):
+    """Ends with an error in the midst of a solve, and with every call from then on."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.calls, self.error = 0, error
+
+    def run(self, work, blocks, *, group=None):
+        self.calls += 1
+        if self.calls > 12:
+            raise self.error
+        return super().run(work, blocks, group=group)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(ClusterLost("gone."), "cluster_lost"), (WorkerError("killed."), "workers_died")]
+)
+def test_what_a_cluster_does_to_a_run(digits, error, reason):
+    """Only a lost cluster is worth another try with the same settings; work that kills its workers is not."""
+    found = solve(ArrayRows(digits), SolverConfig(), Mortal(error), scale=1.0, budget=10**9)
+    assert found.stop_reason == reason
+    assert 0 < len(found.history) < 12
+    assert np.isfinite(found.embedding).all()
+    assert np.isnan(found.stress.mse)
