@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -43,6 +44,18 @@ INTERRUPTED = 130
 
 TRY_AGAIN = 75
 """Exit code of a run that lost its cluster and can go on: "try again later" (EX_TEMPFAIL of sysexits.h)."""
+
+
+class Positive(click.FloatRange):
+    """A number that is positive and finite: NaN is in every range of click's."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=math.inf, min_open=True, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or say what is wrong with it."""
+        number = float(super().convert(value, param, ctx))
+        return self.fail("nan is no number.", param, ctx) if math.isnan(number) else number
 
 
 class Interrupted(click.ClickException):
@@ -137,7 +150,7 @@ where_to_run = _apply(
     click.option("--tls", type=click.Path(), help="Encrypt: the directory that 'psmds certificates' made."),
     click.option(
         "--deadline",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Positive(),
         default=30.0,
         show_default=True,
         help="Seconds that a worker may hang before others do its work.",
@@ -530,7 +543,7 @@ def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> 
 
 @main.command()
 @click.argument("matrix", type=click.Path(), required=False)
-@click.option("--points", "-N", type=float, help="Instead of MATRIX: plan for so many points, without data.")
+@click.option("--points", "-N", type=Positive(), help="Instead of MATRIX: plan for so many points, without data.")
 @click.option("--landmarks", "-S", "n_landmarks", type=int, help="Plan a map of the points by so many landmarks.")
 @click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
 @click.option("--epochs", type=click.IntRange(0), help="Epochs of the solve [default: what is usual].")

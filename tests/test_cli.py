@@ -520,3 +520,11 @@ def contents(folder):
     """Every file by its name, with its bytes and time."""
     files = [path for path in Path(folder).rglob("*") if path.is_file()]
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1", "0"])
+@pytest.mark.parametrize("command", [["plan", "--points"], ["fit", "square.npy", "map.zarr", "--deadline"]])
+def test_numbers_that_are_none_are_refused(place, command, number):
+    result = CliRunner().invoke(main, [*command, number])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{command[-1]}'" in result.stderr

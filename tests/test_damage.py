@@ -135,7 +135,6 @@ def test_damaged_names_are_found_before_their_lengths_are_believed(store):
             _ = open_rows(store).ids
 
 
-
 def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, monkeypatch):
     mds = PatternSearchMDS(random_state=0).fit(matrix)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
