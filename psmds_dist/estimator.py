@@ -211,9 +211,11 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         """
         config = self._config()
         names = labels_of(X)
-        checkpoint = keeper(self.checkpoint, self.resume)
         executor = executor_for(self.client, self.n_jobs)
-        with row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source:
+        with (
+            keeper(self.checkpoint, self.resume) as checkpoint,
+            row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source,
+        ):
             result = embed(
                 source,
                 config,
@@ -225,8 +227,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
                 on_epoch=self.on_epoch,
                 checkpoint=checkpoint,
             )
-        if result.solution.stop_reason not in RESUMABLE:
-            checkpoint.remove()
+            if result.solution.stop_reason not in RESUMABLE:
+                checkpoint.remove()
         self._matrix = os.fspath(X) if isinstance(X, str | os.PathLike) else None
         return self._learn(result)
 

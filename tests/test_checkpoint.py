@@ -348,7 +348,8 @@ def test_what_resume_needs(make, tmp_path):
 
 
 def test_no_folder_is_nowhere():
-    assert keeper(None, False) is NOWHERE
+    with keeper(None, False) as found:
+        assert found is NOWHERE
 
 
 # --- landmark runs --------------------------------------------------------------------------------------------
