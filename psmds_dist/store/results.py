@@ -55,7 +55,7 @@ def write_result(
     try:
         write(place)
     except OSError as error:
-        reason = error.strerror or error
+        reason = (error.strerror or str(error)).rstrip(".")
         raise StorageError(f"{place} cannot be written ({reason}); {rescued(write)}.") from None
 
 
