@@ -14,6 +14,7 @@ from psmds_dist.cli import (
     keeping,
     overwriting,
     quietly,
+    require_output,
     resuming,
     running,
     save,
@@ -178,7 +179,8 @@ def _picture(mds: LandmarkMDS, path: str) -> None:
 @click.argument("model", type=click.Path(exists=True))
 @click.argument("new", type=click.Path(exists=True, dir_okay=False))
 @click.argument("output", type=click.Path(dir_okay=False))
-def transform(model: str, new: str, output: str) -> None:
+@overwriting
+def transform(model: str, new: str, output: str, overwrite: bool) -> None:
     """Place new points into the map MODEL and write their coordinates to OUTPUT (.csv, .tsv or .npy).
 
     NEW is a .npy file: dissimilarities to the landmarks, one row a point, in the order of the array `landmarks` in
@@ -187,9 +189,8 @@ def transform(model: str, new: str, output: str) -> None:
     from landmarks.estimator import LandmarkMDS
     from psmds_dist.ingest.sources import load_npy
     from psmds_dist.results import write_coordinates
-    from psmds_dist.store import require_apart
 
-    require_apart(output, model, new)
+    require_output(output, overwrite, model, new)
     placed = LandmarkMDS.load(model).transform(load_npy(os.path.abspath(new)))
     write_coordinates(output, placed)
     click.echo(f"{output}: {len(placed):,} points placed into {model}")

@@ -80,11 +80,18 @@ class Commands(click.Group):
             with terminable():
                 return super().invoke(ctx)
         except ClusterLost as error:
-            raise Resumable(f"{error} The same command, fits with --resume, goes on from what is kept.") from None
+            raise Resumable(
+                f"{error} {_going_on(ctx) or 'nothing is kept yet: give the same command again'}."
+            ) from None
         except (PsmdsError, OSError) as error:
             raise click.ClickException(_sentence(error)) from None
         except KeyboardInterrupt:
-            raise Interrupted(f"interrupted{ctx.meta.get(GOING_ON, str)()}.") from None
+            raise Interrupted(f"interrupted; {_going_on(ctx)}".removesuffix("; ") + ".") from None
+
+
+def _going_on(ctx: click.Context) -> str:
+    how: Callable[[], str] = ctx.meta.get(GOING_ON, str)
+    return how()
 
 
 class Resumable(click.ClickException):
@@ -270,7 +277,7 @@ def say_how_to_go_on(target: str) -> None:
     def how() -> str:
         from psmds_dist.store import begun
 
-        return f"; {target} is unfinished, and the same command goes on with it" if begun(target) else ""
+        return f"{target} is unfinished, and the same command goes on with it" if begun(target) else ""
 
     click.get_current_context().meta[GOING_ON] = how
 
@@ -440,7 +447,7 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
         say(f"going on from {checkpoint.folder}")
     elif resume and finished is None:
         say(f"no {checkpoint.folder}: beginning anew")
-    command.meta[GOING_ON] = lambda: "; the same command with --resume goes on" if checkpoint.found else ""
+    command.meta[GOING_ON] = lambda: "the same command with --resume goes on" if checkpoint.found else ""
     return checkpoint, overwrite or cut or finished is not None
 
 
@@ -623,14 +630,23 @@ def _speed(text: str, name: str) -> float:
 @main.command()
 @click.argument("result", type=click.Path(exists=True))
 @click.argument("output", type=click.Path(dir_okay=False))
-def export(result: str, output: str) -> None:
+@overwriting
+def export(result: str, output: str, overwrite: bool) -> None:
     """Write the coordinates of RESULT to OUTPUT: .csv or .tsv with ids and point stress, or .npy."""
     from psmds_dist.results import export_stored
-    from psmds_dist.store import require_apart
 
-    require_apart(output, result)
+    require_output(output, overwrite, result)
     export_stored(result, output)
     click.echo(f"{output}: the coordinates of {result}")
+
+
+def require_output(output: str, overwrite: bool, *read: str) -> None:
+    """Refuse a file to write that lies in what is read, or is there and was not to be replaced."""
+    from psmds_dist.store import require_apart
+
+    require_apart(output, *read)
+    if os.path.isfile(output) and not overwrite:
+        raise InputError(f"{output} exists, so it stays; give another path, or --overwrite.")
 
 
 @main.command()

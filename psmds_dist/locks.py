@@ -82,7 +82,10 @@ def _lock(place: Path, file: Path) -> int | None:
         raise StorageError(
             f"{place} is being written by {owner}: wait until that has ended, or give another path."
         ) from None
-    except OSError:
+    except OSError:  # there are no locks here, but now there is a file
+        with suppress(OSError):
+            if not os.fstat(handle).st_size:
+                file.unlink()
         os.close(handle)
         return None
     if not current:  # it was given back between our two steps

@@ -118,6 +118,10 @@ def test_an_input_is_not_written_over(place):
     Path("same.npy").symlink_to("new.npy")
     for output in ("new.npy", "same.npy"):
         assert "is given twice" in refused(["landmarks", "transform", "model.zarr", "new.npy", output], place)
+    os.rename("new.npy", "other.npy")
+    for words in (["export", "map.zarr"], ["landmarks", "transform", "model.zarr", "other.npy"]):
+        assert "points.npy exists, so it stays" in refused([*words, "points.npy"], place)
+        well([*words, "points.npy", "--overwrite"])
     assert "is given twice" in refused(["fit", "d.zarr", "new.png", "--plot", "new.png"], place)
 
 
@@ -131,9 +135,11 @@ def test_an_input_is_not_written_over(place):
     ],
 )
 def test_overwriting_spares_what_psmds_did_not_write(place, target, command):
-    (place / target / "notes.txt").write_text("mine")
-    assert f"{target} holds notes.txt, which is none of its parts" in refused([*command.split(), "--overwrite"], place)
-    os.remove(place / target / "notes.txt")
+    deeper = next(path.relative_to(target) for path in Path(target).iterdir() if path.is_dir())
+    for name in ("notes.txt", f"{deeper}/notes.txt"):
+        (place / target / name).write_text("mine")
+        assert f"{target} holds {name}, which is none of its parts" in refused([*command.split(), "--overwrite"], place)
+        os.remove(place / target / name)
     well([*command.split(), "--overwrite", "-q"])
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from psmds_dist.files import sibling
 from psmds_dist.partition import format_bytes
 from psmds_dist.store.nodes import Header, header_at
-from psmds_dist.store.reading import ARRAY, IDS, LANDMARKS, PANEL
+from psmds_dist.store.reading import ARRAY, IDS, LANDMARKS
 from psmds_dist.types import InputError, StorageError
 
 PathLike = str | os.PathLike[str]
+
+PARTS = re.compile(r"zarr\.json|c|\d+|c(\.\d+)+|.*\.partial|\.nfs[0-9a-f]+")
+"""Names of files and directories in our groups and arrays, and of what is left of such files."""
 
 NOUNS = {ARRAY: "dissimilarity store"}
 """Kinds that people call otherwise than their headers do."""
@@ -106,12 +111,17 @@ def require_ours(place: Path, kind: str) -> Header:
         raise InputError(
             f"{place} exists and is not a {NOUNS.get(kind, kind)}, so it stays; give another path or remove it."
         )
-    parts = {name.partition("/")[0] for name in header.get("arrays", ())}
-    known = {"zarr.json", ARRAY, PANEL, IDS, LANDMARKS, *parts}
-    for entry in sorted(place.iterdir()):
-        if entry.name not in known and not entry.name.endswith(".partial"):
-            raise InputError(
-                f"{place} holds {entry.name}, which is none of its parts, so it stays; move {entry.name} away, or give "
-                "another path."
-            )
+    names = {part for name in header.get("arrays", ()) for part in name.split("/")} | {kind, IDS, LANDMARKS}
+    if other := next(_others(place, names), None):
+        raise InputError(
+            f"{place} holds {other}, which is none of its parts, so it stays; move it away, or give another path."
+        )
     return header
+
+
+def _others(place: Path, names: set[str]) -> Iterator[Path]:
+    """What lies in a store or result without belonging to it."""
+    for folder, folders, files in os.walk(place):
+        for name in folders + files:
+            if name not in names and not PARTS.fullmatch(name):
+                yield Path(folder, name).relative_to(place)
