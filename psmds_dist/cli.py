@@ -80,9 +80,8 @@ class Commands(click.Group):
             with terminable():
                 return super().invoke(ctx)
         except ClusterLost as error:
-            raise Resumable(
-                f"{error} {_going_on(ctx) or 'nothing is kept yet: give the same command again'}."
-            ) from None
+            how = _going_on(ctx) or "nothing is kept yet, so give the same command again"
+            raise Resumable(f"{str(error).removesuffix('.')}; {how}.") from None
         except (PsmdsError, OSError) as error:
             raise click.ClickException(_sentence(error)) from None
         except KeyboardInterrupt:
@@ -253,7 +252,8 @@ def _build(
     say_how_to_go_on(target)
     limit = options["memory_limit"]
     executor.require(source.path)
-    executor.require(str(next(place for place in Path(target).absolute().parents if place.exists())))
+    above = next(place for place in Path(os.path.realpath(target)).parents if place.exists())
+    executor.require(str(above))
     names = read_ids(options["ids"], source.n) if options["ids"] else None
     with counter("writing", options["quiet"]) as show:
         check = build(

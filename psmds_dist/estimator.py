@@ -79,7 +79,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     scratch : path, default=None
         Directory, shared by all machines, for a temporary store when ``client`` is given and X is in memory.
     checkpoint : path, default=None
-        Directory in which to keep, after epochs, where the run stands. It is removed when `fit` has ended well.
+        Directory in which to keep, after epochs, where the run stands. What is kept goes when `fit` has ended well;
+        a second live run is refused.
     resume : bool, default=False
         Go on from what is in ``checkpoint``, to the same bits as if nothing had happened; begin anew where nothing is.
         Without it, `fit` refuses to begin while an unfinished run is there.

@@ -32,12 +32,14 @@ def place_of(target: PathLike) -> Path:
     InputError
         Where a directory can neither be put nor give way to another one.
     """
-    place = Path(os.path.realpath(target))
+    place = Path(os.path.abspath(target))
+    if place.is_symlink():  # only then, as other machines may know a directory by another link
+        place = Path(os.path.realpath(place))
     if place.is_symlink():
         raise _no_place(target, "is a link to itself")
     if os.path.ismount(place):
         raise _no_place(target, "is a mount point")
-    if Path(os.path.realpath(os.curdir)).is_relative_to(place):
+    if Path(os.path.realpath(os.curdir)).is_relative_to(os.path.realpath(place)):
         raise _no_place(target, "is or holds the working directory")
     return place
 
