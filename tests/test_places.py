@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS, run
 from psmds_dist.checkpoint import Checkpoint
-from psmds_dist.cli import INTERRUPTED, main
+from psmds_dist.cli import INTERRUPTED, TRY_AGAIN, main
+from psmds_dist.errors import ClusterLost
 from psmds_dist.files import moved_aside
 from psmds_dist.results import read_result
 from psmds_dist.store import open_panel, open_rows
@@ -337,3 +338,19 @@ def test_what_is_written_is_said(place):
         well(["landmarks", "transform", "model.zarr", "new.npy", "new.csv"])
         == "new.csv: 2 points placed into model.zarr\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("kept", "how"),
+    [(False, "nothing is kept yet, so give the same command again"), (True, "the same command with --resume goes on")],
+)
+def test_a_lost_cluster_promises_only_what_is_kept(place, monkeypatch, kept, how):
+    def lost(*given, checkpoint, **options):
+        if kept:
+            checkpoint.strand("solve-0").save(1, lambda: {"x": np.ones(3)}, now=True)
+        raise ClusterLost("the cluster is gone.")
+
+    monkeypatch.setattr(run, "embed", lost)
+    found = CliRunner().invoke(main, ["fit", "d.zarr", "new.zarr", "-q"])
+    assert (found.exit_code, found.stderr) == (TRY_AGAIN, f"Error: the cluster is gone; {how}.\n")
+    assert Path("new.zarr.checkpoint").exists() == kept
