@@ -13,6 +13,7 @@ from landmarks.tables import Panel
 from psmds_dist.check import SYMMETRY_TOL, Progress
 from psmds_dist.ingest import check_ids
 from psmds_dist.ingest.building import BuildBlocks
+from psmds_dist.locks import owned
 from psmds_dist.plan import PANEL_BYTES, panel_pass
 from psmds_dist.rows import layout_of, stored, testing_checksums
 from psmds_dist.scan import ScanBlocks, panel_blocks
@@ -174,24 +175,26 @@ def build_panel(
     -------
     PanelCheck
     """
-    from psmds_dist.store import create_panel
+    from psmds_dist.store import create_panel, require_apart
 
+    require_apart(path, getattr(source, "path", None))
     names = None if ids is None else check_ids(ids, source.n)
     height = _strip(source, executor, memory_limit)
-    target = create_panel(
-        path,
-        source.n,
-        source.width,
-        source.dtype.name,
-        landmarks=source.landmarks,
-        ids=names,
-        metric=metric,
-        source_fingerprint=source.token,
-        overwrite=overwrite,
-    )
-    work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
-    found = _pass(source, work, height, executor, on_progress)
-    return _finish(target, found, names, symmetry_tol)
+    with owned(path):
+        target = create_panel(
+            path,
+            source.n,
+            source.width,
+            source.dtype.name,
+            landmarks=source.landmarks,
+            ids=names,
+            metric=metric,
+            source_fingerprint=source.token,
+            overwrite=overwrite,
+        )
+        work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
+        found = _pass(source, work, height, executor, on_progress)
+        return _finish(target, found, names, symmetry_tol)
 
 
 def _finish(target: PanelTarget, found: list[PanelBlock], ids: Sequence[str] | None, symmetry_tol: float) -> PanelCheck:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli import end, keeping, overwriting, quietly, resuming, running, where_to_run, where_to_run_of
+from psmds_dist.cli import (
+    end,
+    keeping,
+    overwriting,
+    quietly,
+    require_output,
+    resuming,
+    running,
+    save,
+    say_how_to_go_on,
+    where_to_run,
+    where_to_run_of,
+)
 from psmds_dist.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,11 +90,11 @@ def fit(source: str, target: str, **options: Any) -> None:
 
     say = _silent if options["quiet"] else click.echo
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
-    require_result_place(target, overwrite=overwrite)
+    require_result_place(target, overwrite=overwrite, apart=[source])
     if options["plot"]:
         from psmds_dist.plot import require_picture_place
 
-        require_picture_place(options["plot"])
+        require_picture_place(options["plot"], target, source)
     names = ("n_components", "n_landmarks", "selection", "refine", "n_init", "dtype", "memory_limit")
     with running(**where_to_run_of(options)) as executor:
         mds = LandmarkMDS(
@@ -94,7 +106,7 @@ def fit(source: str, target: str, **options: Any) -> None:
             **{name: options[name] for name in names},
         )
         mds.fit_on(source, executor, checkpoint)
-    mds.save(target, overwrite=overwrite)
+    save(mds.save, target, overwrite)
     say(f"\n{len(mds.embedding_):,} points by {mds.landmarks_.size:,} landmarks; map in {target}")
     if mds.result_.over:
         say(f"Note: {describe_exceeded(mds.result_.over)}.")
@@ -167,7 +179,8 @@ def _picture(mds: LandmarkMDS, path: str) -> None:
 @click.argument("model", type=click.Path(exists=True))
 @click.argument("new", type=click.Path(exists=True, dir_okay=False))
 @click.argument("output", type=click.Path(dir_okay=False))
-def transform(model: str, new: str, output: str) -> None:
+@overwriting
+def transform(model: str, new: str, output: str, overwrite: bool) -> None:
     """Place new points into the map MODEL and write their coordinates to OUTPUT (.csv, .tsv or .npy).
 
     NEW is a .npy file: dissimilarities to the landmarks, one row a point, in the order of the array `landmarks` in
@@ -177,8 +190,10 @@ def transform(model: str, new: str, output: str) -> None:
     from psmds_dist.ingest.sources import load_npy
     from psmds_dist.results import write_coordinates
 
+    require_output(output, overwrite, model, new)
     placed = LandmarkMDS.load(model).transform(load_npy(os.path.abspath(new)))
     write_coordinates(output, placed)
+    click.echo(f"{output}: {len(placed):,} points placed into {model}")
 
 
 @main.command()
@@ -198,9 +213,10 @@ def panel(source: str, target: str, **options: Any) -> None:
     from landmarks.fit import LandmarkConfig, choose_landmarks
     from psmds_dist.partition import format_bytes, parse_bytes
     from psmds_dist.report import counter
+    from psmds_dist.store import require_apart
 
-    if Path(os.path.realpath(source)).is_relative_to(os.path.realpath(target)):
-        raise InputError(f"{target} is where INPUT is read from: give another path for the panel.")
+    require_apart(target, source)
+    say_how_to_go_on(target)
     metric = "precomputed" if options["metric"] is None else options["metric"]
     config = LandmarkConfig(
         n_landmarks=options["n_landmarks"], landmarks=_own(options["landmarks"]), selection=options["selection"],

@@ -197,10 +197,10 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         InputError, BudgetError, WorkerError
             As `psmds_dist.PatternSearchMDS.fit`.
         """
-        checkpoint = keeper(self.checkpoint, self.resume)
-        self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
-        if self.stop_reason_ not in RESUMABLE:
-            checkpoint.remove()
+        with keeper(self.checkpoint, self.resume) as checkpoint:
+            self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
+            if self.stop_reason_ not in RESUMABLE:
+                checkpoint.remove()
         if self.stop_reason_ in LOSSES:
             warnings.warn(LOSSES[StopReason(self.stop_reason_)], ConvergenceWarning, stacklevel=2)
         if self.result_.over:

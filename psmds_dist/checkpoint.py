@@ -1,7 +1,8 @@
 """Where a run stands, kept in a directory, so that it can go on after a loss.
 
 A checkpoint is a few files, each a digest with an ``.npz`` archive behind it. A file is written beside its name, synced
-and renamed, carries the identity of the run, and stays until two newer ones of its strand are there.
+and renamed, carries the identity of the run, and stays until two newer ones of its strand are there. Whatever else is
+in the directory stays as it is.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ import hashlib
 import json
 import math
 import os
-import shutil
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import numpy as np
 
 from psmds_dist.errors import Finished
 from psmds_dist.files import file_beside
+from psmds_dist.locks import owned
 from psmds_dist.types import InputError
 
 Arrays = Mapping[str, Any]
@@ -38,6 +41,13 @@ SHARE = 0.01
 
 GENERATIONS = 2
 """States of a strand that are kept."""
+
+NAME = re.compile(r"[\w-]+\.\d{9}\.npz")
+HALF = re.compile(rf"\.[0-9a-f]{{12}}-{NAME.pattern}")
+"""Names of states, and of those that are being written, or were when a process was killed."""
+
+ZIP = b"PK\x03\x04"
+"""How an ``.npz`` archive of somebody else begins."""
 
 IDENTITY = "identity"
 VERSION = "psmds-dist"
@@ -96,7 +106,7 @@ class Strand:
                 self._checkpoint.say(f"{path} is damaged ({_first_line(error)}) and left out.")
 
     def _files(self) -> list[Path]:
-        return sorted(self._checkpoint.folder.glob(f"{self._name}.[0-9]*.npz"))
+        return [path for path in self._checkpoint.states() if path.name.rsplit(".", 2)[0] == self._name]
 
 
 class Checkpoint:
@@ -133,7 +143,7 @@ class Checkpoint:
         say: Say = print,
         every: float = EVERY,
     ) -> None:
-        self.folder = Path(os.path.abspath(folder))
+        self.folder = Path(os.path.realpath(folder))
         self.afresh = afresh
         self.finished = finished
         self.say = say
@@ -150,7 +160,11 @@ class Checkpoint:
     @property
     def found(self) -> bool:
         """Whether there is something to go on from."""
-        return any(self.folder.glob("[!.]*.npz"))
+        return any(self.states())
+
+    def states(self, names: re.Pattern[str] = NAME) -> list[Path]:
+        """Files of ours in the directory, in the order of their numbers; archives of somebody else are none."""
+        return sorted(path for path in self.folder.glob("*.npz") if names.fullmatch(path.name) and _is_ours(path))
 
     def bind(self, identity: Identity) -> None:
         """Take up the run that ``identity`` describes.
@@ -165,9 +179,13 @@ class Checkpoint:
         if self.afresh:
             self.remove()
         self._identity = identity = plain(identity)
-        if self.finished is not None and not self.found:
-            _end(*self.finished, identity)
-        for path in sorted(self.folder.glob("[!.]*.npz")):
+        if self.finished is not None:
+            _require_same(*self.finished, identity)
+            if not self.found:
+                raise Finished(
+                    f"{self.finished[0]} is finished, from the same input and configuration: nothing is left to do."
+                )
+        for path in self.states():
             try:
                 before = json.loads(str(_read(path)[IDENTITY]))
             except (OSError, ValueError):
@@ -194,8 +212,12 @@ class Checkpoint:
             file.write(digest)
 
     def remove(self) -> None:
-        """Remove the directory: the run has ended well."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove what is ours, and the directory when nothing else is in it: the run has ended well."""
+        for path in [*self.states(), *self.states(HALF)]:
+            with suppress(OSError):
+                path.unlink()
+        with suppress(OSError):
+            self.folder.rmdir()
 
 
 class Nowhere:
@@ -235,21 +257,26 @@ Keeper = Checkpoint | Nowhere
 Kept = Strand | Nowhere
 
 
-def keeper(folder: str | os.PathLike[str] | None, resume: bool) -> Keeper:
-    """What keeps the states of an estimator's run, if anything does; its troubles become warnings.
+@contextmanager
+def keeper(folder: str | os.PathLike[str] | None, resume: bool) -> Iterator[Keeper]:
+    """Yield what keeps the states of an estimator's run, if anything does; its troubles become warnings.
 
     Raises
     ------
     InputError
         When there is nothing to resume from, or a run that was not asked for.
+    StorageError
+        When another run that lives keeps its states there.
     """
     if not isinstance(resume, bool | np.bool_):
         raise InputError(f"resume must be True or False, not {resume!r}.")
     if folder is None:
         if resume:
             raise InputError("resume=True needs the directory of a checkpoint: give checkpoint, too.")
-        return NOWHERE
-    return Checkpoint(folder, resume=bool(resume), say=partial(warnings.warn, stacklevel=2))
+        yield NOWHERE
+        return
+    with owned(folder):
+        yield Checkpoint(folder, resume=bool(resume), say=partial(warnings.warn, stacklevel=2))
 
 
 def plain(identity: Identity | None) -> Any:
@@ -257,14 +284,20 @@ def plain(identity: Identity | None) -> Any:
     return json.loads(json.dumps(identity, default=int))
 
 
-def _end(target: str, finished: Identity, identity: Identity) -> NoReturn:
-    """Say that the run has ended whose result is at a target, or that another one has."""
+def _require_same(target: str, finished: Identity, identity: Identity) -> None:
+    """Refuse to go on, or to say that all is done, where the result of another run is at the target."""
     if changes := list(differences(finished, {**identity, VERSION: finished.get(VERSION)})):
         raise InputError(
             f"{target} is the finished map of another run ({'; '.join(changes)}): give another path, or "
             "overwrite=True (--overwrite)."
         )
-    raise Finished(f"{target} is finished, from the same input and configuration: nothing is left to do.")
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(ZIP)) != ZIP
 
 
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from psmds_dist import __version__
-from psmds_dist.errors import ClusterLost, Finished, InputError, PsmdsError
+from psmds_dist.errors import ClusterLost, Finished, InputError, PsmdsError, StorageError
 
 if TYPE_CHECKING:
     from psmds_dist.checkpoint import Checkpoint
@@ -38,6 +39,9 @@ ENDED = {
     "cluster_lost": "cut short, this is the best map so far",
 }
 """How a solve ended, in words."""
+
+GOING_ON = "psmds_dist.cli.going_on"
+"""Where a command leaves a function that says, after an interruption, how to go on, where something is kept."""
 
 INTERRUPTED = 130
 """Exit code after a Ctrl-C, as shells have it, and after a SIGTERM."""
@@ -89,11 +93,17 @@ class Commands(click.Group):
             with terminable():
                 return super().invoke(ctx)
         except ClusterLost as error:
-            raise Resumable(f"{error} The same command, fits with --resume, goes on from what is kept.") from None
+            how = _going_on(ctx) or "nothing is kept yet, so give the same command again"
+            raise Resumable(f"{str(error).removesuffix('.')}; {how}.") from None
         except (PsmdsError, OSError) as error:
             raise click.ClickException(_sentence(error)) from None
         except KeyboardInterrupt:
-            raise Interrupted("interrupted; what was written so far is kept.") from None
+            raise Interrupted(f"interrupted; {_going_on(ctx)}".removesuffix("; ") + ".") from None
+
+
+def _going_on(ctx: click.Context) -> str:
+    how: Callable[[], str] = ctx.meta.get(GOING_ON, str)
+    return how()
 
 
 class Resumable(click.ClickException):
@@ -252,9 +262,11 @@ def _build(
     from psmds_dist.partition import format_bytes, parse_bytes
     from psmds_dist.report import counter
 
+    say_how_to_go_on(target)
     limit = options["memory_limit"]
     executor.require(source.path)
-    executor.require(str(next(place for place in Path(target).absolute().parents if place.exists())))
+    above = next(place for place in Path(os.path.realpath(target)).parents if place.exists())
+    executor.require(str(above))
     names = read_ids(options["ids"], source.n) if options["ids"] else None
     with counter("writing", options["quiet"]) as show:
         check = build(
@@ -270,6 +282,17 @@ def _build(
     if not options["quiet"]:
         size = format_bytes(check.n**2 * source.dtype.itemsize)
         click.echo(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+
+
+def say_how_to_go_on(target: str) -> None:
+    """Have an interruption of this command say what is to be done with an unfinished store, if it leaves one."""
+
+    def how() -> str:
+        from psmds_dist.store import begun
+
+        return f"{target} is unfinished, and the same command goes on with it" if begun(target) else ""
+
+    click.get_current_context().meta[GOING_ON] = how
 
 
 def where_to_run_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -375,11 +398,11 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
     source = open_matrix(matrix, options["dtype"])
     nbytes = 8 * source.n * (2 * config.n_components + 1)
-    require_result_place(target, overwrite=overwrite, nbytes=nbytes)
+    require_result_place(target, overwrite=overwrite, nbytes=nbytes, apart=[source.path])
     if options["plot"]:
         from psmds_dist.plot import require_picture_place
 
-        require_picture_place(options["plot"])
+        require_picture_place(options["plot"], target, source.path)
     with running(**where_to_run_of(options)) as executor, progress(options["quiet"]) as show:
         executor.require(source.path)
         result = embed(
@@ -394,7 +417,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
             on_plan=lambda plan: say(plan.describe()),
             checkpoint=checkpoint,
         )
-    write_result(target, result, matrix=source.path, overwrite=overwrite)
+    save(partial(write_result, result=result, matrix=source.path), target, overwrite)
     solution = result.solution
     how = ENDED[solution.stop_reason.value]
     say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, {how}; map in {target}")
@@ -409,22 +432,25 @@ def fit(matrix: str, target: str, **options: Any) -> None:
 
 
 def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], object]) -> tuple[Checkpoint, bool]:
-    """The checkpoint beside a target, and whether what is at the target gives way.
+    """The checkpoint beside a target, and whether what is at the target gives way; this command owns both.
 
-    So does a map that was cut short, or any where a run to the same target was under way: it may have been killed
-    between writing its map and removing its checkpoint. A finished map stays: a run that goes on ends when it has
-    compared itself with it.
+    So does a map that was cut short, and one of the same run, which may have been killed between writing its map and
+    removing its checkpoint. A finished map stays: a run that goes on ends when it has compared itself with it.
     """
     from psmds_dist.checkpoint import Checkpoint
+    from psmds_dist.locks import owned
     from psmds_dist.results import facts_at
     from psmds_dist.run import RESUMABLE
 
+    folder, command = f"{os.path.abspath(target)}.checkpoint", click.get_current_context()
+    for place in (target, folder):
+        command.with_resource(owned(place))
     facts = facts_at(target) if resume else {}
     cut = facts.get("stop_reason") in RESUMABLE
     known = facts.get("run")  # not in a map through landmarks that no checkpoint watched over
     finished = None if cut or overwrite or known is None else (target, known)
     checkpoint = Checkpoint(
-        f"{target}.checkpoint",
+        folder,
         resume=resume,
         afresh=overwrite and not resume,
         finished=finished,
@@ -434,7 +460,20 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
         say(f"going on from {checkpoint.folder}")
     elif resume and finished is None:
         say(f"no {checkpoint.folder}: beginning anew")
-    return checkpoint, overwrite or cut or finished is not None or (resume and checkpoint.found)
+    command.meta[GOING_ON] = lambda: "the same command with --resume goes on" if checkpoint.found else ""
+    return checkpoint, overwrite or cut or finished is not None
+
+
+def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
+    """Write the map of a run to its target, or elsewhere where somebody has put something there in the meantime."""
+    from psmds_dist.store import rescued
+
+    try:
+        write(target, overwrite=overwrite)
+    except InputError as error:
+        raise StorageError(
+            f"{error} The run has ended all the same: {rescued(partial(write, overwrite=False))}."
+        ) from None
 
 
 def end(reason: str, target: str, checkpoint: Checkpoint) -> None:
@@ -604,11 +643,23 @@ def _speed(text: str, name: str) -> float:
 @main.command()
 @click.argument("result", type=click.Path(exists=True))
 @click.argument("output", type=click.Path(dir_okay=False))
-def export(result: str, output: str) -> None:
+@overwriting
+def export(result: str, output: str, overwrite: bool) -> None:
     """Write the coordinates of RESULT to OUTPUT: .csv or .tsv with ids and point stress, or .npy."""
     from psmds_dist.results import export_stored
 
+    require_output(output, overwrite, result)
     export_stored(result, output)
+    click.echo(f"{output}: the coordinates of {result}")
+
+
+def require_output(output: str, overwrite: bool, *read: str) -> None:
+    """Refuse a file to write that lies in what is read, or is there and was not to be replaced."""
+    from psmds_dist.store import require_apart
+
+    require_apart(output, *read)
+    if os.path.isfile(output) and not overwrite:
+        raise InputError(f"{output} exists, so it stays; give another path, or --overwrite.")
 
 
 @main.command()

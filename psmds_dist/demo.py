@@ -17,6 +17,7 @@ from psmds_dist import compare
 from psmds_dist.compare import Comparison
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.files import is_free
 from psmds_dist.ingest import build, open_points
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.kernels.warm import warm_up_scan, warm_up_solver
@@ -26,7 +27,10 @@ from psmds_dist.report import progress, table
 from psmds_dist.results import write_result
 from psmds_dist.run import Embedding, embed
 from psmds_dist.store import open_rows
-from psmds_dist.types import Floats
+from psmds_dist.types import Floats, InputError
+
+MARK = ".psmds-demo"
+"""File by which a directory of the demo is known."""
 
 Say = Callable[[str], object]
 
@@ -71,7 +75,7 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
     say : callable
         Told what happens, in lines.
     """
-    output.mkdir(parents=True, exist_ok=True)
+    _take(output)
     small, large = digits(), manifold(points)
     limit = max(4 * points**2 // (2 * workers), 64 * 2**20)
     threads = max(1, available_threads() // workers)
@@ -89,6 +93,15 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
     _summary(maps, workers, alone, other, say)
     pictures = ", ".join(str(output / f"{name}.png") for name in maps)
     say(f"Pictures: {pictures}. Maps: the .map.zarr groups beside them.")
+
+
+def _take(output: Path) -> None:
+    """Make the directory, or use that of an earlier demo; another one may hold files of the same names."""
+    mark = output / MARK
+    if not (is_free(output) or mark.exists()):
+        raise InputError(f"{output} holds other things than a demo: give --output another directory.")
+    output.mkdir(parents=True, exist_ok=True)
+    mark.touch()
 
 
 def _summary(maps: dict[str, Embedding], workers: int, alone: Embedding, other: Comparison, say: Say) -> None:

@@ -79,7 +79,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
     scratch : path, default=None
         Directory, shared by all machines, for a temporary store when ``client`` is given and X is in memory.
     checkpoint : path, default=None
-        Directory in which to keep, after epochs, where the run stands. It is removed when `fit` has ended well.
+        Directory in which to keep, after epochs, where the run stands. What is kept goes when `fit` has ended well;
+        a second live run is refused.
     resume : bool, default=False
         Go on from what is in ``checkpoint``, to the same bits as if nothing had happened; begin anew where nothing is.
         Without it, `fit` refuses to begin while an unfinished run is there.
@@ -211,9 +212,11 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         """
         config = self._config()
         names = labels_of(X)
-        checkpoint = keeper(self.checkpoint, self.resume)
         executor = executor_for(self.client, self.n_jobs)
-        with row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source:
+        with (
+            keeper(self.checkpoint, self.resume) as checkpoint,
+            row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source,
+        ):
             result = embed(
                 source,
                 config,
@@ -225,8 +228,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
                 on_epoch=self.on_epoch,
                 checkpoint=checkpoint,
             )
-        if result.solution.stop_reason not in RESUMABLE:
-            checkpoint.remove()
+            if result.solution.stop_reason not in RESUMABLE:
+                checkpoint.remove()
         self._matrix = os.fspath(X) if isinstance(X, str | os.PathLike) else None
         return self._learn(result)
 

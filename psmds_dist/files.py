@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from psmds_dist.errors import StorageError
+from psmds_dist.locks import owned
 
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
 """Ends of the names of directories and files that are on their way."""
@@ -22,19 +23,21 @@ def built_beside(path: Path) -> Iterator[Path]:
     """Yield a new directory beside ``path`` that takes its place, synced, when the block ends well.
 
     What was at ``path`` is moved aside first and removed last, with what processes that were killed over the same
-    work have left beside it.
+    work have left beside it. No other process may build at ``path`` in the meantime.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = _sibling(path, "new")
-    try:
-        yield fresh
-        _sync_tree(fresh)
-        with moved_aside(path):
-            os.rename(fresh, path)
-        _sync(path.parent)
-        _sweep(path)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+    with owned(path) as alone:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = sibling(path, "new")
+        try:
+            yield fresh
+            _sync_tree(fresh)
+            with moved_aside(path):
+                os.rename(fresh, path)
+            _sync(path.parent)
+            if alone:
+                _sweep(path)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
 
 
 @contextmanager
@@ -64,14 +67,17 @@ def moved_aside(path: Path) -> Iterator[None]:
     if not path.exists():
         yield
         return
-    old = _sibling(path, "old")
-    os.rename(path, old)
+    old = sibling(path, "old")
     try:
+        os.rename(path, old)
         yield
     except BaseException:
-        os.rename(old, path)
+        if path.exists():  # a successor, when the interrupt came after it
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(old, path)
         raise
-    shutil.rmtree(old)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def remove(path: Path) -> None:
@@ -85,7 +91,8 @@ def is_free(path: Path) -> bool:
     return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
-def _sibling(path: Path, role: str) -> Path:
+def sibling(path: Path, role: str) -> Path:
+    """Return a new name beside ``path`` for what is on its way to it (``"new"``) or from it (``"old"``)."""
     return path.with_name(f".{path.name}.{role}-{uuid.uuid4().hex[:12]}")
 
 

@@ -12,15 +12,24 @@ from numpy.typing import NDArray
 from psmds_dist.types import Floats, InputError
 
 
-def require_picture_place(path: str | os.PathLike[str]) -> None:
+def require_picture_place(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> None:
     """Refuse a place where `save_map` cannot write, before hours are spent on the map.
+
+    Parameters
+    ----------
+    path : path
+        Where the picture is to be.
+    *others : path
+        What else is read or written: the picture must not lie there, nor inside of it.
 
     Raises
     ------
     InputError
-        When the format is unknown or the directory is not there.
+        When the format is unknown, the directory is not there, or something else is.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from psmds_dist.store import require_apart
 
     place = Path(path)
     kinds = FigureCanvasAgg.get_supported_filetypes()
@@ -28,6 +37,7 @@ def require_picture_place(path: str | os.PathLike[str]) -> None:
         raise InputError(f"cannot save a picture to {str(place)!r}: its name must end in .{', .'.join(kinds)}.")
     if not place.absolute().parent.is_dir():
         raise InputError(f"cannot save a picture to {str(place)!r}: there is no such directory.")
+    require_apart(place, *others)
 
 
 def save_map(

@@ -348,7 +348,8 @@ def test_what_resume_needs(make, tmp_path):
 
 
 def test_no_folder_is_nowhere():
-    assert keeper(None, False) is NOWHERE
+    with keeper(None, False) as found:
+        assert found is NOWHERE
 
 
 # --- landmark runs --------------------------------------------------------------------------------------------
@@ -574,7 +575,7 @@ def test_a_lost_scheduler_leaves_distances_that_go_on(tmp_path):
 
     code, said = on_a_dying_cluster(command, tmp_path / "scheduler.json", begun)
     assert code == TRY_AGAIN, said
-    assert "goes on from what is kept" in said
+    assert "matrix.zarr is unfinished, and the same command goes on with it" in said
     assert "Traceback" not in said
     made = {path: path.stat().st_mtime_ns for path in target.glob("dissimilarities/c.*")}
     subprocess.run(command, check=True)

@@ -95,7 +95,7 @@ def test_from_points_to_a_table(place, points):
     assert "classical MDS" in out
     assert json.loads(run("info", "map.zarr", "--json"))["seed"] == 4
 
-    assert run("export", "map.zarr", "map.csv") == ""
+    assert run("export", "map.zarr", "map.csv") == "map.csv: the coordinates of map.zarr\n"
     with open("map.csv", encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     assert head == ["id", "x1", "x2", "point_stress"]
@@ -181,8 +181,8 @@ def test_targets_are_not_overwritten_unasked(place):
         "distances", "points.npy", "d.zarr", "--metric", "cityblock"
     )
     assert "already holds a result" in refused("fit", "d.zarr", "m.zarr")
-    assert "is not a result, so it stays" in refused("fit", "d.zarr", "d.zarr", "--overwrite")
-    assert "is where the matrix is read from" in refused("distances", "points.npy", place, "--overwrite")
+    assert "is given twice" in refused("fit", "d.zarr", "d.zarr", "--overwrite")
+    assert "points.npy is there" in refused("distances", "points.npy", place, "--overwrite")
     Path("other").mkdir()
     Path("other/file").touch()
     assert "is not a dissimilarity store, so it stays" in refused("distances", "points.npy", "other", "--overwrite")
@@ -363,7 +363,7 @@ def test_an_interrupt_outside_the_solve(place):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    assert err == "Error: interrupted; what was written so far is kept.\n"
+    assert err == "Error: interrupted; d.zarr is unfinished, and the same command goes on with it.\n"
     assert "is unfinished" in refused("fit", "d.zarr", "m.zarr")
     written = {path: path.stat().st_mtime_ns for path in chunks.glob("c*")}
     run("distances", "many.npy", "d.zarr", "--metric", "cityblock", "-q")

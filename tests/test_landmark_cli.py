@@ -83,7 +83,7 @@ def test_from_points_to_a_table_and_new_points(place, points):
     saved = LandmarkMDS.load("map.zarr")
     assert np.array_equal(saved.embedding_, wanted.embedding_)
 
-    assert run("transform", "map.zarr", "new.npy", "new.csv") == ""
+    assert run("transform", "map.zarr", "new.npy", "new.csv") == "new.csv: 20 points placed into map.zarr\n"
     with open("new.csv", encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     assert head == ["id", "x1", "x2"]
@@ -182,9 +182,9 @@ def test_faults_are_sentences(place, points):
     euclidean = ("--metric", "euclidean")
     cases = [
         (("fit", "points.npy", "map.zarr", *euclidean), "already holds a result"),
-        (("fit", "points.npy", "points.npy", *euclidean), "is not a result, so it stays"),
+        (("fit", "points.npy", "points.npy", *euclidean), "points.npy is given twice"),
         (("fit", "points.npy", "m.zarr"), "landmarks must list the row of each column"),
-        (("panel", "matrix.zarr", "matrix.zarr", "-S", 20, "--overwrite"), "is where INPUT is read from"),
+        (("panel", "matrix.zarr", "matrix.zarr", "-S", 20, "--overwrite"), "matrix.zarr is given twice"),
         (("fit", "panel.npy", "m.zarr", "--landmarks", "mine.txt"), "instead of 0 from landmark"),
         (("fit", "points.npy", "m.zarr", "--metric", "nearness"), "metric 'nearness' cannot be used"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--refine", "full"), "refine='full' needs the whole matrix"),

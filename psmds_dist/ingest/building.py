@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, refuse_similariti
 from psmds_dist.ingest.ids import check_ids
 from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
 from psmds_dist.kernels.warm import warm_up_scan
+from psmds_dist.locks import owned
 from psmds_dist.partition import Layout
 from psmds_dist.rows import layout_of
 from psmds_dist.scan import Finding, Scan, Scanner, group_size, panel_blocks, panels, split
@@ -117,31 +117,32 @@ def build(
     -------
     InputCheck
     """
-    from psmds_dist.store import create  # late: needs Zarr
+    from psmds_dist.store import create, require_apart  # late: needs Zarr
 
     require_size(source.n)
     names = None if ids is None else check_ids(ids, source.n)
-    _require_apart(source, path)
+    require_apart(path, getattr(source, "path", None))
     if zero_diagonal:
         _look_at_diagonal(source)
     rows = _changed(source, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
     room = room_for(plan.building, rows, executor, memory_limit)
-    target = create(
-        path,
-        rows.n,
-        rows.dtype.name,
-        ids=names,
-        metric=metric,
-        source_fingerprint=rows.token,
-        overwrite=overwrite,
-    )
-    scan = _pass(rows, target, executor, room, on_progress)
-    try:
-        check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
-    except InputError:
-        target.discard()
-        raise
-    target.finish(check)
+    with owned(path):
+        target = create(
+            path,
+            rows.n,
+            rows.dtype.name,
+            ids=names,
+            metric=metric,
+            source_fingerprint=rows.token,
+            overwrite=overwrite,
+        )
+        scan = _pass(rows, target, executor, room, on_progress)
+        try:
+            check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
+        except InputError:
+            target.discard()
+            raise
+        target.finish(check)
     return check
 
 
@@ -156,13 +157,6 @@ def _look_at_diagonal(source: RowSource) -> None:
         with np.errstate(over="ignore"):  # the check tells of it
             squares += float(np.square(np.delete(row[0], point), dtype=np.float64).mean())
     refuse_similarities(diagonal, (squares / points.size) ** 0.5)
-
-
-def _require_apart(source: RowSource, path: str | os.PathLike[str]) -> None:
-    """Refuse to build a store where its source lies: overwriting would remove the source first."""
-    given = getattr(source, "path", None)
-    if given is not None and Path(os.path.realpath(given)).is_relative_to(os.path.realpath(path)):
-        raise InputError(f"{os.fspath(path)} is where the matrix is read from; give another path for the new store.")
 
 
 def _changed(source: RowSource, *, symmetrize: bool, zero_diagonal: bool) -> RowSource:

@@ -12,16 +12,18 @@ from psmds_dist.files import file_beside
 from psmds_dist.store.describing import describe
 from psmds_dist.store.facts import load_check, load_facts, save_check, save_facts
 from psmds_dist.store.opening import open_panel, open_rows, open_table, shape_at
+from psmds_dist.store.places import require_apart
 from psmds_dist.store.reading import PanelRows, ZarrRows
-from psmds_dist.store.results import read_result, require_result_place, write_result
+from psmds_dist.store.results import read_result, require_result_place, rescued, write_result
 from psmds_dist.store.targets import PanelTarget, Target
-from psmds_dist.store.writing import create, create_panel
+from psmds_dist.store.writing import begun, create, create_panel
 
 __all__ = [
     "PanelRows",
     "PanelTarget",
     "Target",
     "ZarrRows",
+    "begun",
     "create",
     "create_panel",
     "describe",
@@ -32,7 +34,9 @@ __all__ = [
     "open_rows",
     "open_table",
     "read_result",
+    "require_apart",
     "require_result_place",
+    "rescued",
     "save_check",
     "save_facts",
     "shape_at",

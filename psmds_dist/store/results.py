@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,8 +15,8 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from psmds_dist.files import built_beside, is_free
-from psmds_dist.partition import format_bytes
 from psmds_dist.store.nodes import FORMAT, KEY, damage_told, header_at
+from psmds_dist.store.places import PathLike, place_of, require_apart, require_ours, require_writable
 from psmds_dist.store.reading import IDS
 from psmds_dist.store.sealing import digest_of_list, listed, require_seal, sealed
 from psmds_dist.store.writing import versions, write_ids
@@ -50,22 +50,20 @@ def write_result(
     overwrite : bool
         Whether an earlier result gives way, once the new one is written. Nothing but a result ever does.
     """
-    place = Path(os.path.abspath(path))
-    require_result_place(place, overwrite=overwrite)
+    place = require_result_place(path, overwrite=overwrite)
+    write = partial(_write, arrays=arrays, attributes=attributes, ids=ids)
     try:
-        _write(place, arrays, attributes, ids)
+        write(place)
     except OSError as error:
-        reason = error.strerror or error
-        raise StorageError(f"{place} cannot be written ({reason}); {_rescued(arrays, attributes, ids)}.") from None
+        reason = (error.strerror or str(error)).rstrip(".")
+        raise StorageError(f"{place} cannot be written ({reason}); {rescued(write)}.") from None
 
 
-def _rescued(
-    arrays: Mapping[str, np.ndarray[Any, Any]], attributes: Mapping[str, Any], ids: Sequence[str] | None
-) -> str:
+def rescued(write: Callable[[Path], object]) -> str:
     """Write a result to the system's directory for temporary files, and say how that went."""
     other = Path(tempfile.gettempdir()) / f"psmds-{uuid.uuid4().hex[:12]}"
     try:
-        _write(other, arrays, attributes, ids)
+        write(other)
     except OSError:
         return f"neither can {other.parent}, so the result is lost: make room and run it again"
     return f"the result is in {other} instead: move it to where there is room"
@@ -91,35 +89,30 @@ def _write(
         group.attrs[KEY] = sealed(zarr.open_group(str(fresh), mode="r"), header, arrays=names, facts=list(attributes))
 
 
-def require_result_place(path: str | os.PathLike[str], *, overwrite: bool, nbytes: int = 0) -> None:
-    """Refuse a place where a result of so many bytes cannot be written, before hours are spent on it."""
-    place = Path(os.path.abspath(path))
-    above = next(folder for folder in place.parents if folder.exists())
-    if not _can_write(above):
-        raise InputError(f"{place} cannot be written, as {above} is no directory to write in; give another path.")
-    free = shutil.disk_usage(above).free
-    if free < nbytes:
-        raise StorageError(
-            f"{place} will take about {format_bytes(nbytes)}, but only {format_bytes(free)} are free there: make room, "
-            "or give another path."
-        )
-    if is_free(place):
-        return
-    if header_at(place).get("kind") != KIND:
-        raise InputError(f"{place} exists and is not a result, so it stays; give another path or remove it.")
-    if not overwrite:
-        raise InputError(f"{place} already holds a result; give another path, or overwrite=True (--overwrite).")
+def require_result_place(
+    path: PathLike, *, overwrite: bool, nbytes: int = 0, apart: Sequence[PathLike | None] = ()
+) -> Path:
+    """Return where a result is to be written; refuse a place where it cannot be, before hours are spent on it.
 
-
-def _can_write(folder: Path) -> bool:
-    """Whether something can be made in a directory: made and removed, since rights do not tell all."""
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return False
-    try:
-        os.rmdir(tempfile.mkdtemp(prefix=".psmds-", dir=folder))
-    except OSError:
-        return False
-    return True
+    Parameters
+    ----------
+    path : path
+        Target of a command.
+    overwrite : bool
+        Whether an earlier result may give way.
+    nbytes : int
+        What it will take.
+    apart : sequence of path or None
+        What else the command reads or writes.
+    """
+    place = place_of(path)
+    require_apart(path, *apart)
+    require_writable(place, nbytes)
+    if not is_free(place):
+        require_ours(place, KIND)
+        if not overwrite:
+            raise InputError(f"{place} already holds a result; give another path, or overwrite=True (--overwrite).")
+    return place
 
 
 def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:

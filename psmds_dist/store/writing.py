@@ -12,11 +12,12 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from psmds_dist.files import built_beside, is_free, remove
+from psmds_dist.files import built_beside, is_free
 from psmds_dist.indices import check_landmarks
 from psmds_dist.partition import Layout
-from psmds_dist.store.chunkfile import remove_partial
+from psmds_dist.store.chunkfile import list_chunks, remove_partial
 from psmds_dist.store.nodes import FORMAT, KEY, PART_OF_STORE, directory, header_at
+from psmds_dist.store.places import place_of, require_ours, require_writable
 from psmds_dist.store.reading import ARRAY, IDS, LANDMARKS, PANEL
 from psmds_dist.store.sealing import digest_of_list
 from psmds_dist.store.targets import PanelTarget, Target
@@ -58,7 +59,7 @@ def create(
     Target
     """
     wanted = {"n": n, "dtype": dtype, "metric": metric, "source": source_fingerprint}
-    place = Path(os.path.abspath(path))
+    place = place_of(path)
     array = _begin(place, {"kind": ARRAY, **wanted}, Layout(n), ids, None, overwrite=overwrite)
     return Target(str(place), array, source_fingerprint)
 
@@ -105,9 +106,16 @@ def create_panel(
         "source": source_fingerprint,
         "landmarks": digest_of_list(rows),
     }
-    place = Path(os.path.abspath(path))
+    place = place_of(path)
     array = _begin(place, {"kind": PANEL, **wanted}, Layout(n, width), ids, rows, overwrite=overwrite)
     return PanelTarget(str(place), array, source_fingerprint)
+
+
+def begun(path: str | os.PathLike[str]) -> bool:
+    """Whether there is an unfinished store with some chunks, which `create` goes on with."""
+    place = Path(os.path.realpath(path))
+    header = header_at(place)
+    return header.get("status") == "building" and bool(list_chunks(place / header["kind"]))
 
 
 def _begin(
@@ -120,9 +128,8 @@ def _begin(
     overwrite: bool,
 ) -> zarr.Array[Any]:
     wanted = {**described, "chunk_rows": layout.rows, "ids": digest_of_list(ids)}
-    if not is_free(place) and not _continues(place, wanted, overwrite):
-        remove(place)
-    if is_free(place):
+    require_writable(place)
+    if is_free(place) or not _continues(place, wanted, layout, overwrite):
         with built_beside(place) as fresh:
             _lay_out(fresh, wanted, layout, ids, landmarks)
     array = zarr.open_array(str(place / wanted["kind"]), mode="r+").with_config({"write_empty_chunks": True})
@@ -130,16 +137,15 @@ def _begin(
     return array
 
 
-def _continues(place: Path, wanted: Mapping[str, Any], overwrite: bool) -> bool:
-    """Tell whether the store at ``place`` is to be continued (true) or removed (false), or refuse."""
-    header = header_at(place)
-    if header.get("kind") != wanted["kind"]:
-        noun = "dissimilarity store" if wanted["kind"] == ARRAY else wanted["kind"]
-        raise InputError(f"{place} exists and is not a {noun}, so it stays; give another path or remove it.")
+def _continues(place: Path, wanted: Mapping[str, Any], layout: Layout, overwrite: bool) -> bool:
+    """Tell whether the store at ``place`` is to be continued (true) or gives way (false), or refuse."""
+    header = require_ours(place, wanted["kind"])
     status = header.get("status")
     if all(header.get(key) == value for key, value in wanted.items()) and (status == "building" or not overwrite):
         return True
     if overwrite:
+        freed = sum(size for size, _ in list_chunks(place).values())
+        require_writable(place, layout.n * layout.columns * np.dtype(wanted["dtype"]).itemsize, freed)
         return False
     noun = "store" if header["kind"] == ARRAY else header["kind"]
     state = "a finished" if status == "complete" else "an unfinished"
