@@ -17,7 +17,7 @@ from landmarks.data import open_data
 from landmarks.fit import LandmarkConfig, LandmarkFit, fit
 from landmarks.model import Model
 from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
-from psmds_dist.estimator import executor_for, seed_from
+from psmds_dist.estimator import executor_for, seed_of
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import labels_of
 from psmds_dist.partition import parse_bytes
@@ -72,7 +72,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
     evidence : bool, default=True
         Whether to measure stress on held-out pairs, and its curve against the number of landmarks.
     random_state : int, RandomState instance or None, default=None
-        Seed. None draws one; `seed_` tells which.
+        Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
         Type of the dissimilarities.
     client : distributed.Client, default=None
@@ -209,7 +209,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
 
     def fit_on(self, X: Any, executor: AnyExecutor, checkpoint: Keeper = NOWHERE) -> LandmarkMDS:
         """Fit with an executor and a checkpoint that are there already; otherwise as `fit`."""
-        config = self._config()
+        config = self._config(checkpoint)
         with open_data(
             X,
             executor,
@@ -280,7 +280,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         estimator.ids_ = model.ids
         return estimator
 
-    def _config(self) -> LandmarkConfig:
+    def _config(self, checkpoint: Keeper) -> LandmarkConfig:
         return LandmarkConfig(
             n_components=self.n_components,
             n_landmarks=self.n_landmarks,
@@ -290,7 +290,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
             closed_form=self.closed_form,
             refine=self.refine,
             evidence=self.evidence,
-            seed=seed_from(self.random_state),
+            seed=seed_of(self.random_state, checkpoint),
         )
 
     def _learn(self, result: LandmarkFit, ids: list[str] | None) -> LandmarkMDS:

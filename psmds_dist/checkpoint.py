@@ -185,11 +185,7 @@ class Checkpoint:
                 raise Finished(
                     f"{self.finished[0]} is finished, from the same input and configuration: nothing is left to do."
                 )
-        for path in self.states():
-            try:
-                before = json.loads(str(_read(path)[IDENTITY]))
-            except (OSError, ValueError):
-                continue  # told when its state is wanted
+        for before in self._identities():
             if changes := list(differences(before, identity)):
                 raise InputError(
                     f"{self.folder} is the checkpoint of another run ({'; '.join(changes)}): resume with the same "
@@ -210,6 +206,17 @@ class Checkpoint:
             digest = _digest(file)
             file.seek(0)
             file.write(digest)
+
+    def seed(self) -> int | None:
+        """Seed of the run whose states are here: one that goes on, and was given none, takes it up."""
+        return next((before["configuration"]["seed"] for before in self._identities()), None)
+
+    def _identities(self) -> Iterator[Any]:
+        for path in self.states():
+            try:
+                yield json.loads(str(_read(path)[IDENTITY]))
+            except (OSError, ValueError):
+                continue  # told when its state is wanted
 
     def remove(self) -> None:
         """Remove what is ours, and the directory when nothing else is in it: the run has ended well."""
@@ -247,6 +254,9 @@ class Nowhere:
     def add(self, number: int, arrays: Arrays) -> bool:
         """Forget the piece."""
         return False
+
+    def seed(self) -> None:
+        """No seed."""
 
     def remove(self) -> None:
         """Nothing is there."""

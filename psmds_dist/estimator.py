@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from psmds_dist.checkpoint import keeper
+from psmds_dist.checkpoint import Keeper, keeper
 from psmds_dist.config import SolverConfig
 from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
@@ -64,7 +64,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         Starts at random, with seeds in a row; the best is kept. Does not apply to other starts. The objective has
         many local optima: a few starts are cheap insurance for small matrices.
     random_state : int, RandomState instance or None, default=None
-        Seed. None draws one; `seed_` tells which.
+        Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
         Type in which rows are held. Coordinates and totals are float64 always.
     symmetrize : bool, default=False
@@ -210,24 +210,8 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         WorkerError
             (a RuntimeError) When the cluster keeps losing workers.
         """
-        config = self._config()
-        names = labels_of(X)
-        executor = executor_for(self.client, self.n_jobs)
-        with (
-            keeper(self.checkpoint, self.resume) as checkpoint,
-            row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source,
-        ):
-            result = embed(
-                source,
-                config,
-                executor,
-                memory_limit=self.memory_limit,
-                ids=getattr(source, "ids", None) or names,
-                init=self.init if init is None else init,
-                n_init=self.n_init,
-                on_epoch=self.on_epoch,
-                checkpoint=checkpoint,
-            )
+        with keeper(self.checkpoint, self.resume) as checkpoint:
+            result = self._embed(X, self.init if init is None else init, checkpoint)
             if result.solution.stop_reason not in RESUMABLE:
                 checkpoint.remove()
         self._matrix = os.fspath(X) if isinstance(X, str | os.PathLike) else None
@@ -237,7 +221,24 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         """Embed a dissimilarity matrix and return the coordinates; arguments as in `fit`."""
         return self.fit(X, y, init).embedding_
 
-    def _config(self) -> SolverConfig:
+    def _embed(self, X: Any, init: str | Floats, checkpoint: Keeper) -> Embedding:
+        config = self._config(checkpoint)
+        names = labels_of(X)
+        executor = executor_for(self.client, self.n_jobs)
+        with row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source:
+            return embed(
+                source,
+                config,
+                executor,
+                memory_limit=self.memory_limit,
+                ids=getattr(source, "ids", None) or names,
+                init=init,
+                n_init=self.n_init,
+                on_epoch=self.on_epoch,
+                checkpoint=checkpoint,
+            )
+
+    def _config(self, checkpoint: Keeper) -> SolverConfig:
         return SolverConfig(
             n_components=self.n_components,
             bad_moves=self.bad_moves,
@@ -247,7 +248,7 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
             max_epochs=self.max_epochs,
             direction_share=self.direction_share,
             moves=self.moves,
-            seed=seed_from(self.random_state),
+            seed=seed_of(self.random_state, checkpoint),
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -306,6 +307,12 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = True
         return tags
+
+
+def seed_of(random_state: object, checkpoint: Keeper) -> int:
+    """Seed of a run: of the one that it goes on with where it was given none."""
+    kept = checkpoint.seed() if random_state is None else None
+    return seed_from(random_state) if kept is None else kept
 
 
 def seed_from(random_state: object) -> int:

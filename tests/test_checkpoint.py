@@ -322,6 +322,13 @@ def test_an_estimator_goes_on_and_clears_up(unfinished):
     assert not unfinished.exists()
 
 
+def test_a_run_that_goes_on_has_its_seed_from_there(unfinished):
+    """As README has it: no random_state, neither before nor after."""
+    found = PatternSearchMDS(checkpoint=unfinished, resume=True).fit(noisy(40))
+    assert found.seed_ == 1
+    np.testing.assert_array_equal(found.embedding_, PatternSearchMDS(random_state=1).fit(noisy(40)).embedding_)
+
+
 def test_damage_is_a_warning_of_an_estimator(unfinished):
     max(unfinished.iterdir()).write_bytes(b"")
     with pytest.warns(UserWarning, match="is damaged"):
@@ -432,6 +439,9 @@ def test_another_landmark_run_is_refused(tmp_path, monkeypatch):
         LandmarkMDS(**{**how, "random_state": 1}, resume=True).fit(matrix)
     with pytest.raises(InputError, match="content was"):
         LandmarkMDS(**how, resume=True).fit(2 * matrix)
+    found = LandmarkMDS(**{**how, "random_state": None}, resume=True).fit(matrix)
+    assert found.seed_ == 0
+    np.testing.assert_array_equal(found.embedding_, LandmarkMDS(n_landmarks=30, random_state=0).fit(matrix).embedding_)
 
 
 def test_a_landmark_run_is_the_same_with_its_panel_in_memory_or_on_disk(tmp_path):
