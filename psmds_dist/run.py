@@ -181,12 +181,30 @@ def embed(
             solve, source, executor=executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
         )
         solution = _best_of(task, config, n_init if name == "random" else 1, checkpoint)
+        require_unchanged(source, checkpoint)
         seconds = time.perf_counter() - began
         peak = executor.peak_memory()
         over = exceeded(plan.limit, before, peak)
         return Embedding(solution, check, plan, config, ids, name, seconds, peak, over, versions(), identity)
     finally:
         executor.close()
+
+
+def require_unchanged(source: RowSource, checkpoint: Keeper) -> None:
+    """Refuse what came of rows that somebody has written to while they were read, and keep nothing of it.
+
+    Raises
+    ------
+    InputError
+        When its files are not those that were opened.
+    """
+    changed = getattr(source, "changed", None)
+    if changed is not None and changed():
+        checkpoint.remove()
+        raise InputError(
+            f"{getattr(source, 'path', 'the matrix')} was written to while it was read, so that the map belongs to no "
+            "matrix and is not kept: wait until it is complete, and begin anew."
+        )
 
 
 def _identity(config: SolverConfig, check: InputCheck, init: str | Floats, n_init: int) -> Identity:

@@ -190,3 +190,27 @@ def test_a_pass_that_cannot_fit_is_refused(tmp_path, matrix):
     with pytest.raises(BudgetError, match="memory_limit is 1 B a process, but building a store of 64 points needs"):
         build(ArrayRows(matrix), tmp_path / "x", InProcessExecutor(), memory_limit=1)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("kind", ["zarr", "npy"])
+def test_a_matrix_that_is_written_to_during_a_run_is_told(tmp_path, matrix, kind):
+    """Rows are read anew in every epoch where they do not fit: the map would be one of two matrices."""
+    place = tmp_path / f"m.{kind}"
+
+    def write(scale):
+        if kind == "npy":
+            np.save(place, scale * matrix)
+        else:
+            zarr.create_array(str(place), data=scale * matrix, overwrite=True)
+
+    write(1)
+    mds = PatternSearchMDS(
+        random_state=0,
+        checkpoint=tmp_path / "kept",
+        on_epoch=lambda event: write(2) if event.epoch == 2 else None,
+    )
+    with pytest.raises(InputError, match=rf"{place} was written to while it was read"):
+        mds.fit(place)
+    assert not hasattr(mds, "embedding_")
+    assert not (tmp_path / "kept").exists()
+    assert PatternSearchMDS(random_state=0).fit(place).n_epochs_ > 2

@@ -136,6 +136,10 @@ class NpyMatrix:
         """Pages that are mapped beside the rows where those lie scattered: about one for each entry of a row."""
         return 0 if self.band == 1 else min(os.stat(self.path).st_size, self.n * mmap.PAGESIZE)
 
+    def changed(self) -> bool:
+        """Whether the file has been written since it was opened."""
+        return file_identity(self.path) not in self.token
+
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         fill_rows(load_npy(self.path), self.n, lo, hi, out)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 import os
 import warnings
@@ -18,9 +16,9 @@ from zarr.errors import NodeNotFoundError, ZarrUserWarning
 from zarr.storage import LocalStore
 
 from psmds_dist.indices import check_landmarks
-from psmds_dist.store.chunkfile import fold, list_chunks
+from psmds_dist.store.chunkfile import list_chunks
 from psmds_dist.store.nodes import FORMAT, PART_OF_STORE, ZARR_ERRORS, damage_told, directory, location, read_header
-from psmds_dist.store.reading import ARRAY, PANEL, PanelRows, ZarrRows
+from psmds_dist.store.reading import ARRAY, PANEL, PanelRows, ZarrRows, fingerprint
 from psmds_dist.store.sealing import require_seal
 from psmds_dist.types import InputError
 
@@ -133,7 +131,7 @@ def _opened(
     chunks = list_chunks(directory(array)) if isinstance(array.store, LocalStore) else {}
     _require_complete(array, chunks, where)
     held = array.dtype.name if group is not None else "float32"
-    return array, _row_type(dtype or held), _fingerprint(array, chunks), group
+    return array, _row_type(dtype or held), fingerprint(array, chunks), group
 
 
 def _row_type(dtype: str) -> np.dtype[Any]:
@@ -260,9 +258,3 @@ def _count_written(array: zarr.Array[Any], chunks: Mapping[str, object], grid: t
         return sum(key((int(i), int(j))) in chunks for i, j in np.ndindex(*grid))
     in_a_shard = math.prod(s // c for s, c in zip(array.shards or array.chunks, array.chunks, strict=True))
     return array.nchunks_initialized // in_a_shard
-
-
-def _fingerprint(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]]) -> str:
-    described = {key: value for key, value in array.metadata.to_dict().items() if key != "attributes"}
-    text = json.dumps(described, sort_keys=True, default=str) + fold(chunks)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -15,7 +17,7 @@ from zarr.storage import LocalStore
 
 from psmds_dist.arrays import fill
 from psmds_dist.partition import Layout
-from psmds_dist.store.chunkfile import ChunkFile, native_little, rows_of
+from psmds_dist.store.chunkfile import ChunkFile, fold, list_chunks, native_little, rows_of
 from psmds_dist.store.nodes import Header, directory, location, read_header
 from psmds_dist.store.sealing import listed
 from psmds_dist.types import InputError, Ints, Rows
@@ -27,6 +29,13 @@ LANDMARKS = "landmarks"
 
 STRIP_BYTES = 8_000_000
 """Stored bytes that are decoded at a time, or one chunk where that is more."""
+
+
+def fingerprint(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]]) -> str:
+    """Identity of an array that has these chunk files, of sizes and times."""
+    described = {key: value for key, value in array.metadata.to_dict().items() if key != "attributes"}
+    text = json.dumps(described, sort_keys=True, default=str) + fold(chunks)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +77,12 @@ class ZarrRows:
     def token(self) -> str:
         """Identity of the content."""
         return f"zarr {location(self.array)} {self.fingerprint} {self.dtype.name}"
+
+    def changed(self) -> bool:
+        """Whether chunk files have been written since it was opened, as far as that can be seen."""
+        if not isinstance(self.array.store, LocalStore):
+            return False
+        return fingerprint(self.array, list_chunks(directory(self.array))) != self.fingerprint
 
     @property
     def nbytes(self) -> int:
