@@ -237,7 +237,7 @@ def _asymmetric(pair: Pair, rms: float, symmetry_tol: float, ids: Ids) -> str:
         f"the matrix is not symmetric: the worst pair found is {i} and {j}, with {pair.value:.9g} in row "
         f"{pair.i} and {pair.mirrored:.9g} in row {pair.j}, which differ by {pair.difference / rms:.2g} of "
         f"the root mean square ({rms:.6g}) where {symmetry_tol:g} is tolerated; use symmetrize=True "
-        "(--symmetrize) to take the mean of both orders, which has the same best map."
+        "(psmds ingest --symmetrize) to take the mean of both orders, which has the same best map."
     )
 
 
