@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from landmarks.building import check_panel
-from landmarks.evidence import HeldOut
+from landmarks.evidence import ROWS, HeldOut
 from landmarks.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel import PointsPanel, StorePanel, points_panel, store_panel
 from landmarks.tables import Panel, Table, picked
@@ -24,13 +24,18 @@ from psmds_dist.inputs import row_source, row_type
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PIECE_BYTES, Needs, Stored, panel_pass
 from psmds_dist.rows import stored, testing_checksums
+from psmds_dist.schedule import generator
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
 
 USUAL = 1000
 """Landmarks when nobody said."""
 
-SPARE = 20
-"""One column of a panel in so many is left out of the fit for the evidence, when nobody said which to use."""
+SPARE, FEW = 20, 10
+"""For the evidence one column in so many is set aside where a fit uses all columns of a panel; at least a few, though
+no more than a quarter: with two or three the interval would be wide."""
+
+ASIDE = 21
+"""Stream of random numbers that picks them."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +119,16 @@ class MatrixData:
             found[k : k + step] = picked(matrix, rows[k : k + step])[:, columns]
         return found
 
-    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut:
+    def columns_with(self, landmarks: Ints) -> None:
+        """None: this is no panel."""
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut:
         """Read the rows."""
         return HeldOut(rows, columns, self.between(rows, columns))
+
+    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
+        """None: there are other points to judge by."""
+        return landmarks[:0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,9 +209,16 @@ class PointsData:
         a, b = (_prepared(self, points.tobytes()) for points in (rows, columns))
         return self.all_pairs.metric.distances(a, b, np.empty((rows.size, columns.size)))
 
-    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut:
+    def columns_with(self, landmarks: Ints) -> None:
+        """None: this is no panel."""
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut:
         """Compute the distances."""
         return HeldOut(rows, columns, self.between(rows, columns))
+
+    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
+        """None: there are other points to judge by."""
+        return landmarks[:0]
 
 
 @lru_cache(maxsize=4)
@@ -262,8 +281,8 @@ class PanelData:
 
     @property
     def usual(self) -> int:
-        """All columns but a few, which are kept for the evidence."""
-        return self.pool.size - self.pool.size // SPARE
+        """All columns."""
+        return self.pool.size
 
     def features(self, points: Ints) -> Floats | None:
         """None: dissimilarities are given."""
@@ -289,27 +308,36 @@ class PanelData:
         """The panel as a source."""
         if np.array_equal(landmarks, self.pool):
             return self.whole
-        return Columns(self.whole, self._columns(landmarks), landmarks)
+        return Columns(self.whole, self.columns_with(landmarks), landmarks)
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Entries of the panel; NaN between two points of which neither has a column."""
         found = np.full((rows.size, columns.size), np.nan)
         with_column = np.flatnonzero(np.isin(columns, self.pool))
-        found[:, with_column] = picked(self.whole, rows)[:, self._columns(columns[with_column])]
+        found[:, with_column] = picked(self.whole, rows)[:, self.columns_with(columns[with_column])]
         mirrored = np.flatnonzero(np.isin(rows, self.pool))
         if with_column.size < columns.size and mirrored.size:
-            found[mirrored] = picked(self.whole, columns)[:, self._columns(rows[mirrored])].T
+            found[mirrored] = picked(self.whole, columns)[:, self.columns_with(rows[mirrored])].T
         return found
 
-    def _columns(self, landmarks: Ints) -> Ints:
+    def columns_with(self, landmarks: Ints) -> Ints:
+        """Columns that hold the landmarks."""
         order = np.argsort(self.pool)
         return order[np.searchsorted(self.pool, landmarks, sorter=order)]
 
-    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut | None:
-        """Pairs of points with columns that the fit leaves out; None when it uses all."""
-        spare = np.setdiff1d(self.pool, landmarks)
-        others = np.setdiff1d(np.union1d(rows, columns), spare)
-        return HeldOut(others, spare, self.between(others, spare)) if spare.size and others.size >= 2 else None
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut | None:
+        """Pairs of points of which one, the row, has a column that the fit leaves out; None when it uses all."""
+        spare = np.setdiff1d(self.pool, landmarks)[share]
+        spare = spare[:: -(-spare.size // ROWS) or 1]
+        others = np.setdiff1d(np.union1d(rows, columns), self.pool)
+        return HeldOut(spare, others, self.between(others, spare).T) if spare.size and others.size >= 2 else None
+
+    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
+        """Some landmarks, at random, where all columns are used."""
+        count = max(landmarks.size // SPARE, min(FEW, landmarks.size // 4))
+        if count < 2 or landmarks.size < self.pool.size:
+            return landmarks[:0]
+        return np.sort(generator(seed, ASIDE).permutation(landmarks)[:count])
 
 
 @dataclass(frozen=True, eq=False)

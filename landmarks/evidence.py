@@ -13,12 +13,16 @@ from psmds_dist.types import Floats, Ints
 ROWS, COLUMNS = 100, 400
 """Held-out points, and the points that each is compared with."""
 
-Z95 = 1.959963984540054
+TAILS = 0.975
+"""Quantile that leaves 5 % outside on both sides."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Dissimilarities between pairs of points of which neither is a landmark; NaN where missing or a point itself."""
+    """Dissimilarities between pairs of points of which neither is a landmark; NaN where missing or a point itself.
+
+    Rows are fewer than columns: the interval comes from how they differ.
+    """
 
     rows: Ints
     columns: Ints
@@ -78,8 +82,8 @@ def estimate(held_out: HeldOut, x_rows: Floats, x_columns: Floats) -> StressEsti
     pairs = int(used.sum())
     return StressEstimate(
         normalized_stress=math.sqrt(share),
-        low=math.sqrt(max(0.0, share - Z95 * spread)),
-        high=math.sqrt(share + Z95 * spread),
+        low=math.sqrt(max(0.0, share - spread)),
+        high=math.sqrt(share + spread),
         stress1=_root(error.sum(), np.square(distances).sum()),
         mse=float(error.sum()) / max(1, pairs),
         pairs=pairs,
@@ -87,14 +91,17 @@ def estimate(held_out: HeldOut, x_rows: Floats, x_columns: Floats) -> StressEsti
 
 
 def _jackknife(error: Floats, total: Floats) -> tuple[float, float]:
-    """Ratio of two sums over rows, and its standard error when rows are left out in turn."""
+    """Ratio of two sums over rows, and how far its confidence interval reaches, as rows are left out in turn."""
+    from scipy.special import stdtrit  # late: SciPy takes a while
+
     share = float(error.sum() / total.sum()) if total.sum() > 0 else math.nan
     m = error.size
     rest = total.sum() - total
     if m < 2 or not (rest > 0).all():
         return share, math.inf
     without = (error.sum() - error) / rest
-    return share, math.sqrt((m - 1) / m * float(np.square(without - without.mean()).sum()))
+    error_of_share = math.sqrt((m - 1) / m * float(np.square(without - without.mean()).sum()))
+    return share, float(stdtrit(m - 1, TAILS)) * error_of_share  # Student's t: rows may be few
 
 
 def _root(error: float, total: float) -> float:

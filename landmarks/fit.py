@@ -50,8 +50,9 @@ from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
 from psmds_dist.types import Floats, InputCheck, InputError, Ints, Rows, RowSource
 
-HOLD_OUT, JUDGE = 17, 18
-"""Streams of random numbers that pick the held-out pairs: for the evidence, and for a refinement to judge by."""
+HOLD_OUT, JUDGE, FEWER = 17, 18, 20
+"""Streams of random numbers that pick the held-out pairs, for the evidence and for a refinement to judge by, and some
+of a panel's landmarks, which may come in any order."""
 
 REFINEMENTS = ("none", "panel", "full")
 Tell = Callable[[str], object]
@@ -113,14 +114,23 @@ class Data(Protocol):
     def trusted(self) -> Data:
         """The same once the whole matrix has passed its check, so that what is taken out of it needs none."""
 
+    def columns_with(self, landmarks: Ints) -> Ints | None:
+        """Columns of a panel that hold the landmarks; None for what is no panel."""
+
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> AbstractContextManager[Panel]:
         """Dissimilarities of all points to some landmarks; ``keep`` bytes may hold what is made only once."""
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points, NaN where unknown."""
 
-    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints) -> HeldOut | None:
-        """Pairs for the evidence, given candidates that are no landmarks; None when nothing is known of them."""
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut | None:
+        """Pairs for the evidence, given candidates that are no landmarks; None when nothing is known of them.
+
+        Where only few points can be in such pairs, ``share`` tells which of these.
+        """
+
+    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
+        """Landmarks that evidence can be gathered without, where no pairs of other points are known."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +196,8 @@ class LandmarkFit:
         Normalised stress of the landmarks among themselves.
     agreement : (n_init - 1,) ndarray
         Procrustes disparity of the other starts to the best.
+    aside : (k,) int64
+        Of the landmarks, those that the evidence was gathered without.
     residual : (n,) ndarray
         ``sqrt(sum_s (t - d)^2 / sum_s t^2)`` of each point against the landmarks.
     estimate : StressEstimate or None
@@ -215,6 +227,7 @@ class LandmarkFit:
     frame: Frame
     landmark_stress: float
     agreement: Floats
+    aside: Ints
     residual: Floats
     estimate: StressEstimate | None
     curve: list[CurvePoint]
@@ -289,6 +302,11 @@ def fit(
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     landmarks = choose_landmarks(data, config)
     matrix = _whole(data) if config.refine == "full" else None
+    aside = _set_aside(data, landmarks, config)
+    if aside.size:
+        tell(_said_of(aside, landmarks, config))
+    if config.refine == "panel":  # its judge must know pairs that landmarks do not move by
+        landmarks, aside = without(landmarks, aside), aside[:0]
     plan = plan_fit(data, landmarks, config.n_components, config.refine, executor, limit)
     tell(plan.describe())
     judge = _judge(data, landmarks, config) if config.refine == "panel" else None
@@ -304,11 +322,46 @@ def fit(
                 identity = _identity(panel, landmarks, config, executor)
                 checkpoint.bind(identity)
             clock.end("panel")
-            found = _fit_panel(data, panel, landmarks, config, executor, plan, judge, check, ids, clock, checkpoint)
+            run = Run(data, panel, landmarks, aside, config, executor, plan, ids, clock, checkpoint)
+            found = _fit_panel(run, judge, check)
         peak = executor.peak_memory()
         return replace(found, peak_memory=peak, over=exceeded(limit, before, peak), identity=identity)
     finally:
         executor.close()
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the stages of a fit work with."""
+
+    data: Data
+    panel: Panel
+    landmarks: Ints
+    aside: Ints
+    config: LandmarkConfig
+    executor: AnyExecutor
+    plan: FitPlan
+    ids: Sequence[str] | None
+    clock: Clock
+    checkpoint: Keeper
+
+
+def without(landmarks: Ints, some: Ints) -> Ints:
+    """Landmarks that are not among some, in their order."""
+    return landmarks[~np.isin(landmarks, some)]
+
+
+def _said_of(aside: Ints, landmarks: Ints, config: LandmarkConfig) -> str:
+    columns = f"{aside.size} of the {landmarks.size} columns of the panel"
+    if config.refine == "panel":
+        return f"{columns} are left out of the map: refinement and evidence are judged by them"
+    return f"{columns} are left out of a map of some points that serves as evidence; the map itself uses all"
+
+
+def _set_aside(data: Data, landmarks: Ints, config: LandmarkConfig) -> Ints:
+    """Landmarks that the evidence, or the judge of a refinement, does without."""
+    aside = data.set_aside(landmarks, config.seed) if config.evidence or config.refine == "panel" else landmarks[:0]
+    return aside if landmarks.size - aside.size > 2 * config.n_components else landmarks[:0]
 
 
 def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
@@ -323,20 +376,18 @@ def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
                 f"n_landmarks is {config.n_landmarks}, but landmarks lists {landmarks.size}: give one of them."
             )
     else:
-        count = _usual(data, config) if config.n_landmarks is None else int(config.n_landmarks)
+        count = data.usual if config.n_landmarks is None else int(config.n_landmarks)
         if data.pool is not None and count == data.pool.size:
             return data.pool
         landmarks = choose(data.n, count, config.selection, config.seed, partial(_distances, data), data.pool)
+        if data.pool is not None:
+            landmarks = data.pool[np.isin(data.pool, landmarks)]  # in the order of their columns
     if landmarks.size < config.n_components + 1:
         raise InputError(
             f"{landmarks.size} landmarks cannot place points in {config.n_components} dimensions: at least "
             f"n_components + 1 = {config.n_components + 1} are needed, and many more are better."
         )
     return landmarks
-
-
-def _usual(data: Data, config: LandmarkConfig) -> int:
-    return data.usual if config.evidence or data.pool is None else data.pool.size
 
 
 def _distances(data: Data, i: int, candidates: Ints) -> Floats:
@@ -358,57 +409,44 @@ def _identity(panel: Panel, landmarks: Ints, config: LandmarkConfig, executor: A
     }
 
 
-def _fit_panel(
-    data: Data,
-    panel: Panel,
-    landmarks: Ints,
-    config: LandmarkConfig,
-    executor: AnyExecutor,
-    plan: FitPlan,
-    judge: Judge | None,
-    check: InputCheck | None,
-    ids: Sequence[str] | None,
-    clock: Clock,
-    checkpoint: Keeper,
-) -> LandmarkFit:
-    executor.prepare(partial(warm_up_landmarks, config.n_components, panel.dtype.name))
-    among = among_landmarks(panel, landmarks, ids)
+def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> LandmarkFit:
+    run.executor.prepare(partial(warm_up_landmarks, run.config.n_components, run.panel.dtype.name))
+    config, executor, landmarks, clock, ids = run.config, run.executor, run.landmarks, run.clock, run.ids
+    among = among_landmarks(run.panel, landmarks, ids)
     near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
     mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, rough=config.passing)
     clock.end("landmarks")
-    frame = Frame.of(
-        mapped.solution.embedding, among.scale, among.mean_squares if config.closed_form == "classical" else None
-    )
-    held = Held(panel, plan.panel.budget)
-    found = place_all(
-        executor, Place(held, frame, share=config.share, seated=landmarks), checkpoint.strand("placement")
-    )
+    frame = _framed(mapped.solution.embedding, among, config)
+    held = Held(run.panel, run.plan.panel.budget)
+    work = Place(held, frame, share=config.share, seated=landmarks)
+    found = place_all(executor, work, run.checkpoint.strand("placement"))
     require_known(found[3], config.n_components, ids)
     _require_span(frame, found[0], ids)
     seat(found, landmarks, frame, among.values)
     clock.end("placement")
     passes = 0
     if judge is not None:
-        kept = checkpoint.strand("refinement")
+        kept = run.checkpoint.strand("refinement")
         frame, found, passes = refine_panel(executor, held, frame, among.values, landmarks, found, judge, kept)
         clock.end("refinement")
     solution = None
     if check is not None:
-        solution = _polish(data, found, frame, config, executor, plan, panel, check, checkpoint)
+        solution = _polish(run, found, frame, check)
         clock.end("refinement")
     executor.close()  # the rows go: what follows needs their place
     embedding, frame = _in_position(found, frame, landmarks, solution)
-    held_out = _hold_out(data, landmarks, config) if config.evidence else None
+    estimate, curve = _evidence(run, among, embedding) if config.evidence else (None, [])
     result = LandmarkFit(
         embedding=embedding,
         landmarks=landmarks,
         frame=frame,
         landmark_stress=mapped.solution.stress.normalized_stress,
         agreement=mapped.agreement,
+        aside=run.aside,
         residual=np.sqrt(found[1] / np.where(found[2] > 0, found[2], 1.0)),
-        estimate=None if held_out is None else _estimated(held_out, embedding),
-        curve=[] if held_out is None else _curve(panel, among, landmarks, held_out, config),
-        exact=_exact(mapped.solution, landmarks, held.source.n) if solution is None else solution.stress,
+        estimate=estimate,
+        curve=curve,
+        exact=_exact(mapped.solution, landmarks, run.panel.n) if solution is None else solution.stress,
         solution=solution,
         passes=passes,
         residual_rms=_residual_rms(found),
@@ -417,6 +455,10 @@ def _fit_panel(
     )
     clock.end("evidence")
     return result
+
+
+def _framed(coordinates: Floats, among: Among, config: LandmarkConfig) -> Frame:
+    return Frame.of(coordinates, among.scale, among.mean_squares if config.closed_form == "classical" else None)
 
 
 def _exact(start: Solution, landmarks: Ints, n: int) -> Stress | None:
@@ -459,26 +501,16 @@ def _whole(data: Data) -> RowSource:
     return data.matrix
 
 
-def _polish(
-    data: Data,
-    found: Placement,
-    frame: Frame,
-    config: LandmarkConfig,
-    executor: AnyExecutor,
-    plan: FitPlan,
-    panel: Panel,
-    check: InputCheck,
-    checkpoint: Keeper,
-) -> Solution:
+def _polish(run: Run, found: Placement, frame: Frame, check: InputCheck) -> Solution:
     """Solve on the whole matrix from the placed points, with a small radius."""
-    matrix = _whole(data)
-    assert plan.polish is not None
-    held = stored(panel).nbytes if stored(panel).resident else 0
+    matrix, config = _whole(run.data), run.config
+    assert run.plan.polish is not None
+    held = stored(run.panel).nbytes if stored(run.panel).resident else 0
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
-    warm_up(matrix, settings, executor)
-    kept = checkpoint.strand(f"polish-{check.digest}")
-    budget = plan.polish.budget - held
-    return solve(matrix, settings, executor, scale=check.rms, budget=budget, start=found[0], kept=kept)
+    warm_up(matrix, settings, run.executor)
+    kept = run.checkpoint.strand(f"polish-{check.digest}")
+    budget = run.plan.polish.budget - held
+    return solve(matrix, settings, run.executor, scale=check.rms, budget=budget, start=found[0], kept=kept)
 
 
 def _judge(data: Data, landmarks: Ints, config: LandmarkConfig) -> Judge:
@@ -486,8 +518,8 @@ def _judge(data: Data, landmarks: Ints, config: LandmarkConfig) -> Judge:
     pairs = _hold_out(data, landmarks, config, JUDGE)
     if pairs is None:
         raise InputError(
-            "refine='panel' needs dissimilarities that the fit does not use, to judge by: leave columns of the panel "
-            "unused (n_landmarks below their number), or fit on the whole matrix or on points."
+            "refine='panel' needs dissimilarities that the fit does not use, to judge by, and this panel has too few "
+            "columns to set some aside: add landmarks, or use refine='none'."
         )
     return lambda x: _estimated(pairs, x).normalized_stress
 
@@ -500,31 +532,43 @@ def _hold_out(data: Data, landmarks: Ints, config: LandmarkConfig, stream: int =
     others = np.flatnonzero(free)
     chosen = random.permutation(others)[: ROWS + COLUMNS]
     rows = chosen[: max(2, ROWS * chosen.size // (ROWS + COLUMNS))]
-    return data.hold_out(landmarks, np.sort(rows), np.sort(np.setdiff1d(chosen, rows))) if chosen.size >= 4 else None
+    if chosen.size < 4:
+        return None
+    share = slice(int(stream == JUDGE), None, 2) if config.refine == "panel" else slice(None)  # not the judge's own
+    return data.hold_out(landmarks, np.sort(rows), np.sort(np.setdiff1d(chosen, rows)), share)
 
 
 def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:
     return estimate(held_out, embedding[held_out.rows], embedding[held_out.columns])
 
 
-def _curve(panel: Panel, among: Among, landmarks: Ints, held_out: HeldOut, config: LandmarkConfig) -> list[CurvePoint]:
-    """Stress of the held-out pairs when only the first landmarks of the choice are used."""
-    points = held_out.points
-    rows = picked(panel, points)
-    counts = [landmarks.size // k for k in (8, 4, 2, 1) if landmarks.size // k > 2 * config.n_components]
-    return [
-        CurvePoint(count, _with_fewer(rows, points, among, held_out, config, count))
+def _evidence(run: Run, among: Among, x: Floats) -> tuple[StressEstimate | None, list[CurvePoint]]:
+    """Stress of a map on held-out pairs, and against the number of landmarks.
+
+    Where landmarks are set aside, it is that of a map made in the same way without them, for the held-out points alone.
+    """
+    held_out = _hold_out(run.data, without(run.landmarks, run.aside), run.config)
+    used = np.flatnonzero(~np.isin(run.landmarks, run.aside))
+    if held_out is None or not among.part(used).values.any():
+        return None, []
+    fewer = partial(_with_fewer, picked(run.panel, held_out.points), among, held_out, run.config)
+    order = used if run.data.pool is None else generator(run.config.seed, FEWER).permutation(used)
+    counts = [used.size // k for k in (8, 4, 2, 1) if used.size // k > 2 * run.config.n_components]
+    curve = [
+        CurvePoint(count, fewer(order[:count], 1))
         for count in counts
-        if among.first(count).values.any()  # the first may all be one point
+        if among.part(order[:count]).values.any()  # the first may all be one point
     ]
+    return fewer(used, run.config.n_init) if run.aside.size else _estimated(held_out, x), curve
 
 
 def _with_fewer(
-    rows: Rows, points: Ints, among: Among, held_out: HeldOut, config: LandmarkConfig, count: int
+    rows: Rows, among: Among, held_out: HeldOut, config: LandmarkConfig, columns: Ints, n_init: int
 ) -> StressEstimate:
-    part = among.first(count)
-    found = map_landmarks(part, config.n_components, config.seed, 1, InProcessExecutor())
-    frame = Frame.of(found.solution.embedding, part.scale)
+    """Stress of the held-out pairs when some of the landmarks are used; ``rows`` are those of the held-out points."""
+    part, points = among.part(columns), held_out.points
+    found = map_landmarks(part, config.n_components, config.seed, n_init, InProcessExecutor())
+    frame = _framed(found.solution.embedding, part, config)
     with parallel_region():
-        x = place(np.ascontiguousarray(rows[:, :count]), np.arange(points.size), frame)[0]
+        x = place(np.ascontiguousarray(rows[:, columns]), np.arange(points.size), frame)[0]
     return estimate(held_out, x[np.searchsorted(points, held_out.rows)], x[np.searchsorted(points, held_out.columns)])

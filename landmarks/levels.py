@@ -64,10 +64,6 @@ class Among:
         squares: Floats = np.square(self.values, dtype=np.float64).mean(axis=1)
         return squares
 
-    def first(self, count: int) -> Among:
-        """The same for the landmarks that were chosen first."""
-        return Among(np.ascontiguousarray(self.values[:count, :count]))
-
     def part(self, which: Ints) -> Among:
         """The same for some of them."""
         return Among(np.ascontiguousarray(self.values[np.ix_(which, which)]))

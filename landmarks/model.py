@@ -36,6 +36,10 @@ class Model:
         Row indices of the landmarks in what was fitted.
     embedding : (n, L) ndarray
         Coordinates of all points fitted.
+    columns : (S,) int64 or None
+        Where a panel was fitted, its columns that hold the landmarks.
+    width : int
+        Columns of what was fitted.
     residual : (n,) ndarray
         Normalised stress of each against the landmarks, or against all after a full refinement.
     metric : str
@@ -56,6 +60,8 @@ class Model:
     landmarks: Ints
     embedding: Floats
     residual: Floats
+    columns: Ints | None = None
+    width: int = 0
     metric: str = "precomputed"
     metric_params: Mapping[str, Any] = field(default_factory=dict)
     features: Floats | None = None
@@ -71,6 +77,8 @@ class Model:
             landmarks=result.landmarks,
             embedding=result.embedding,
             residual=result.stress.point_stress,
+            columns=data.columns_with(result.landmarks),
+            width=data.columns,
             metric=data.metric,
             metric_params=data.metric_params,
             features=data.features(result.landmarks),
@@ -100,9 +108,12 @@ class Model:
         if self.features is not None:
             return self._measured(given)
         size = self.frame.y.shape[1]
+        if self.columns is not None and given.shape[1] == self.width:
+            given = given[:, self.columns]
         if given.shape[1] != size:
+            whole = f", or all {self.width} of the panel" * (self.columns is not None and self.width != size)
             raise InputError(
-                f"X must have a column for each of the {size} landmarks, in the order of landmarks_, not "
+                f"X must have a column for each of the {size} landmarks, in the order of landmarks_{whole}, not "
                 f"{given.shape[1]} columns."
             )
         rows: Rows = np.empty(given.shape, self.dtype)
@@ -141,10 +152,13 @@ class Model:
         }
         if self.features is not None:
             arrays["features"] = self.features
+        if self.columns is not None:
+            arrays["columns"] = self.columns
         attributes = {
             "model": KIND,
             "n": len(self.embedding),
             "n_components": self.embedding.shape[1],
+            "width": self.width,
             "scale": self.frame.scale,
             "rank": self.frame.rank,
             "metric": self.metric,
@@ -179,12 +193,14 @@ class Model:
             scale=float(attributes["scale"]),
             rank=int(attributes["rank"]),
         )
-        known = {"model", "n", "n_components", "scale", "rank", "metric", "metric_params", "dtype"}
+        known = {"model", "n", "n_components", "width", "scale", "rank", "metric", "metric_params", "dtype"}
         return cls(
             frame=frame,
             landmarks=arrays["landmarks"],
             embedding=arrays["embedding"],
             residual=arrays["point_stress"],
+            columns=arrays.get("columns"),
+            width=int(attributes["width"]),
             metric=str(attributes["metric"]),
             metric_params=attributes["metric_params"],
             features=arrays.get("features"),
