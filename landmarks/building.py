@@ -6,21 +6,18 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from landmarks.panelcheck import PanelBlock, PanelCheck, PanelScanner, conclude, landmarks_digest
 from landmarks.tables import Panel
 from psmds_dist.check import SYMMETRY_TOL, Progress
 from psmds_dist.ingest import check_ids
-from psmds_dist.ingest.building import BuildBlocks
+from psmds_dist.ingest.building import BuildBlocks, removed_if_refused
 from psmds_dist.locks import owned
 from psmds_dist.plan import PANEL_BYTES, panel_pass
 from psmds_dist.rows import layout_of, stored, testing_checksums
 from psmds_dist.scan import ScanBlocks, panel_blocks
-from psmds_dist.types import Executor, InputError
-
-if TYPE_CHECKING:
-    from psmds_dist.store import PanelTarget
+from psmds_dist.types import Executor
 
 F = TypeVar("F")
 
@@ -194,14 +191,7 @@ def build_panel(
         )
         work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
         found = _pass(source, work, height, executor, on_progress)
-        return _finish(target, found, names, symmetry_tol)
-
-
-def _finish(target: PanelTarget, found: list[PanelBlock], ids: Sequence[str] | None, symmetry_tol: float) -> PanelCheck:
-    try:
-        check = conclude(cast("Panel", target), found, ids, symmetry_tol)
-    except InputError:
-        target.discard()
-        raise
-    target.finish(check.as_dict())
+        with removed_if_refused(target):
+            check = conclude(cast("Panel", target), found, names, symmetry_tol)
+        target.finish(check.as_dict())
     return check

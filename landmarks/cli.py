@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,12 @@ from psmds_dist.cli import (
 from psmds_dist.errors import InputError
 
 if TYPE_CHECKING:
+    from landmarks.data import AnyData
     from landmarks.estimator import LandmarkMDS
     from psmds_dist.types import Ints
+
+MANY_DIGITS = 19
+"""So many may not fit into 64 bits."""
 
 METRIC = "Metric of scipy.spatial.distance.cdist, when INPUT holds points and not dissimilarities."
 
@@ -41,10 +46,15 @@ def main() -> None:
     """  # noqa: D301
 
 
+naming = click.option(
+    "--ids", type=click.Path(exists=True, dir_okay=False), help="Names of the rows: one a line, or .csv/.tsv/.npy."
+)
 choosing = (
     click.option("-S", "--n-landmarks", type=click.IntRange(2), help="Number of landmarks [default: 1000]."),
     click.option(
-        "--landmarks", type=click.Path(exists=True, dir_okay=False), help="Your own: row numbers, one a line."
+        "--landmarks",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Your own: row numbers from 0, one a line; of a panel, those of its columns.",
     ),
     click.option(
         "--selection", type=click.Choice(["random", "maxmin", "kmeans++"]), default="random", show_default=True
@@ -73,6 +83,7 @@ def _choosing(function: Any) -> Any:
 @click.option("--no-evidence", is_flag=True, help="Do not measure stress on held-out pairs.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @_choosing
+@naming
 @resuming
 @overwriting
 @where_to_run
@@ -80,9 +91,9 @@ def _choosing(function: Any) -> Any:
 def fit(source: str, target: str, **options: Any) -> None:
     """Embed INPUT through landmarks and write the map to TARGET (a Zarr group).
 
-    INPUT is a store of dissimilarities or a .npy matrix, a panel of dissimilarities to landmarks, or, with --metric,
-    points (.npy or Zarr, N x D). While it runs, its state is kept in TARGET.checkpoint: after a loss --resume goes on
-    from there, to the same result.
+    INPUT is a store of dissimilarities or a .npy matrix, a panel of dissimilarities to landmarks (N x S, with
+    --landmarks where it does not tell their rows itself), or, with --metric, points (.npy or Zarr, N x D). While it
+    runs, its state is kept in TARGET.checkpoint: after a loss --resume goes on from there, to the same result.
     """
     from landmarks.estimator import LandmarkMDS
     from psmds_dist.plan import describe_exceeded
@@ -105,7 +116,7 @@ def fit(source: str, target: str, **options: Any) -> None:
             on_stage=say,
             **{name: options[name] for name in names},
         )
-        mds.fit_on(source, executor, checkpoint)
+        mds.fit_on(source, executor, checkpoint, options["ids"])
     save(mds.save, target, overwrite)
     say(f"\n{len(mds.embedding_):,} points by {mds.landmarks_.size:,} landmarks; map in {target}")
     if mds.result_.over:
@@ -116,18 +127,30 @@ def fit(source: str, target: str, **options: Any) -> None:
     end(mds.stop_reason_, target, checkpoint)
 
 
+def _names(path: str | None, data: AnyData) -> list[str] | None:
+    from psmds_dist.ingest import read_ids
+
+    return data.ids if path is None else read_ids(path, data.n)
+
+
 def _silent(text: str) -> None:
     """Say nothing."""
 
 
 def _own(path: str | None) -> list[int] | None:
+    """Row numbers in a file, some of which may be no rows of the input."""
     if path is None:
         return None
-    words = Path(path).read_text(encoding="utf-8").split()
     try:
-        return [int(word) for word in words]
-    except ValueError as error:
-        raise InputError(f"--landmarks {path} must list row numbers, one a line: {error}.") from None
+        words = Path(path).read_text(encoding="utf-8-sig").split()
+    except UnicodeDecodeError as error:
+        raise InputError(f"--landmarks {path} is no text ({error.reason}): list row numbers, one a line.") from None
+    for word in words:
+        if not (word.isascii() and word.removeprefix("-").isdigit() and len(word) < MANY_DIGITS):
+            raise InputError(f"--landmarks {path} must list row numbers, one a line, but {word[:30]!r} is none.")
+    if not words:
+        raise InputError(f"--landmarks {path} is empty: list row numbers, one a line.")
+    return [int(word) for word in words]
 
 
 def _figures(mds: LandmarkMDS) -> str:
@@ -152,10 +175,14 @@ def _figures(mds: LandmarkMDS) -> str:
 def _verdict(mds: LandmarkMDS) -> str:
     """What the curve says: the fewest landmarks whose stress lies within the interval of all."""
     last = mds.curve_[-1]
+    if len(mds.curve_) < 2 or math.isinf(last["high"]):
+        return "That is too little to tell by."
     enough = int(mds.curve_["n_landmarks"][mds.curve_["normalized_stress"] <= last["high"]][0])
-    if enough == last["n_landmarks"]:
-        return "Stress still falls with the number of landmarks: more may help."
-    return f"{enough:,} do as well, within the interval: more landmarks would bring little."
+    if enough < last["n_landmarks"]:
+        return f"{enough:,} do as well, within the interval: more landmarks would bring little."
+    if mds.stress_is_exact_:
+        return "Stress fell with the number of landmarks, but the polish has come after that: its stress is above."
+    return "Stress still falls with the number of landmarks: more may help."
 
 
 def _stress(mds: LandmarkMDS) -> str:
@@ -164,7 +191,9 @@ def _stress(mds: LandmarkMDS) -> str:
         return f"{mds.normalized_stress_:.6f}   over all pairs"
     if math.isnan(mds.normalized_stress_):
         return "not measured: no pairs were held out"
-    return f"{mds.normalized_stress_:.6f}   on held-out pairs, 95 % interval {low:.6f} to {high:.6f}"
+    aside = mds.result_.aside.size
+    pairs = f"on pairs of {aside} landmarks set aside" if aside else "on held-out pairs"
+    return f"{mds.normalized_stress_:.6f}   {pairs}, 95 % interval {low:.6f} to {high:.6f}"
 
 
 def _picture(mds: LandmarkMDS, path: str) -> None:
@@ -172,7 +201,14 @@ def _picture(mds: LandmarkMDS, path: str) -> None:
 
     stress = "" if math.isnan(mds.normalized_stress_) else f", normalised stress {mds.normalized_stress_:.4f}"
     title = f"{len(mds.embedding_):,} points, {mds.landmarks_.size:,} landmarks{stress}"
-    save_map(path, mds.embedding_, colour=mds.point_stress_, colour_label="point stress", title=title)
+    save_map(
+        path,
+        mds.embedding_,
+        colour=mds.point_stress_,
+        colour_label="point stress",
+        title=title,
+        history=mds.history_,
+    )
 
 
 @main.command()
@@ -183,8 +219,9 @@ def _picture(mds: LandmarkMDS, path: str) -> None:
 def transform(model: str, new: str, output: str, overwrite: bool) -> None:
     """Place new points into the map MODEL and write their coordinates to OUTPUT (.csv, .tsv or .npy).
 
-    NEW is a .npy file: dissimilarities to the landmarks, one row a point, in the order of the array `landmarks` in
-    MODEL; or the points themselves when the map was made from points.
+    NEW is a .npy file: dissimilarities to the landmarks, one row a point, in the order in which 'psmds landmarks list
+    MODEL' tells them (for a map of a panel, the order of its columns); or the points themselves when the map was made
+    from points.
     """
     from landmarks.estimator import LandmarkMDS
     from psmds_dist.ingest.sources import load_npy
@@ -196,10 +233,25 @@ def transform(model: str, new: str, output: str, overwrite: bool) -> None:
     click.echo(f"{output}: {len(placed):,} points placed into {model}")
 
 
+@main.command(name="list")
+@click.argument("model", type=click.Path(exists=True))
+@click.option("--ids", is_flag=True, help="Their names instead, where the map knows them.")
+def listing(model: str, ids: bool) -> None:
+    """List the landmarks of the map MODEL, row numbers from 0, as --landmarks takes them."""
+    from landmarks.model import Model
+
+    found = Model.load(model)
+    if ids and found.ids is None:
+        raise InputError(f"{model} knows no names of its rows: leave --ids out.")
+    for row in found.landmarks.tolist():
+        click.echo(found.ids[row] if ids and found.ids is not None else row)
+
+
 @main.command()
 @click.argument("source", metavar="INPUT", type=click.Path(exists=True))
 @click.argument("target", type=click.Path())
 @_choosing
+@naming
 @overwriting
 @where_to_run
 @quietly
@@ -218,20 +270,20 @@ def panel(source: str, target: str, **options: Any) -> None:
     require_apart(target, source)
     say_how_to_go_on(target)
     metric = "precomputed" if options["metric"] is None else options["metric"]
-    config = LandmarkConfig(
-        n_landmarks=options["n_landmarks"], landmarks=_own(options["landmarks"]), selection=options["selection"],
-        seed=options["seed"],
-    )  # fmt: skip
+    own = _own(options["landmarks"])
+    config = LandmarkConfig(n_landmarks=options["n_landmarks"], selection=options["selection"], seed=options["seed"])
     with (
         running(**where_to_run_of(options)) as executor,
         counter("writing", options["quiet"]) as show,
-        open_data(source, executor, metric=metric, dtype=options["dtype"]) as data,
+        open_data(source, executor, metric=metric, landmarks=own, dtype=options["dtype"]) as data,
     ):
         limit = options["memory_limit"]
         budget = executor.memory_limit() if limit is None else parse_bytes(limit, "--memory-limit")
+        if data.pool is None:  # of a panel they have told what its columns are
+            config = replace(config, landmarks=own)
         landmarks: Ints = choose_landmarks(data, config)
         build_panel(
-            data.columns_of(landmarks), target, executor, ids=data.ids, metric=options["metric"],
+            data.columns_of(landmarks), target, executor, ids=_names(options["ids"], data), metric=options["metric"],
             overwrite=options["overwrite"], memory_limit=budget, on_progress=show,
         )  # fmt: skip
     if not options["quiet"]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +243,7 @@ class PanelData:
             raise InputError(
                 f"X has shape ({panel.n}, {panel.width}), which is no square matrix: if its rows are points, pass "
                 "their metric, such as metric='euclidean' (--metric euclidean); if it is a panel of dissimilarities to "
-                "landmarks, landmarks must list the row of each column's landmark, in order."
+                "landmarks, landmarks must list the row of each column's landmark, in order (--landmarks rows.txt)."
             )
         check_panel(panel, executor, ids=getattr(panel, "ids", None), memory_limit=memory_limit)
         return cls(testing_checksums(panel))
@@ -310,8 +310,15 @@ class PanelData:
             return self.whole
         return Columns(self.whole, self.columns_with(landmarks), landmarks)
 
+    @cached_property
+    def _mutual(self) -> Rows:
+        """The part of the panel between landmarks: a choice among them asks for it many times."""
+        return picked(self.whole, self.pool)
+
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Entries of the panel; NaN between two points of which neither has a column."""
+        if np.isin(rows, self.pool).all() and np.isin(columns, self.pool).all():
+            return self._mutual[np.ix_(self.columns_with(rows), self.columns_with(columns))].astype(np.float64)
         found = np.full((rows.size, columns.size), np.nan)
         with_column = np.flatnonzero(np.isin(columns, self.pool))
         found[:, with_column] = picked(self.whole, rows)[:, self.columns_with(columns[with_column])]

@@ -10,16 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from landmarks.data import open_data
+from landmarks.data import AnyData, open_data
 from landmarks.fit import LandmarkConfig, LandmarkFit, fit
 from landmarks.model import Model
 from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
 from psmds_dist.estimator import executor_for, seed_of
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.inputs import labels_of
+from psmds_dist.ingest import read_ids
+from psmds_dist.inputs import labels_of, path_of
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import describe_exceeded
 from psmds_dist.run import LOSSES, RESUMABLE
@@ -29,13 +30,18 @@ CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f
 """Columns of ``curve_``."""
 
 
+def _names(X: Any, data: AnyData) -> list[str] | None:
+    """Names of the points, from a store or a data frame."""
+    return data.ids or (labels_of(X) if data.metric == "precomputed" else _row_names(X))
+
+
 def _row_names(points: Any) -> list[str] | None:
     """Row names of a data frame, whose columns are features."""
     framed = hasattr(points, "index") and hasattr(points, "columns")
     return [str(name) for name in points.index] if framed else None
 
 
-class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
+class LandmarkMDS(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
     """Multidimensional scaling of very many points through landmarks.
 
     A subset, the landmarks, is embedded by pattern search from several starts. Every other point is then placed
@@ -51,8 +57,7 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         Number of landmarks, ``S``. None means 1,000, or as many as there are points.
     landmarks : list of int, default=None
         The user's own landmarks, as row indices. When X is a panel: the row of the landmark of each column, needed
-        where the panel does not say so itself; the fit then uses ``n_landmarks`` of these, by default all but one
-        in twenty, which serve as evidence (all with ``evidence=False``).
+        where the panel does not say so itself. The map then uses all columns, or ``n_landmarks`` of them.
     selection : {"random", "maxmin", "kmeans++"}, default="random"
         How landmarks are chosen: uniformly; each as far as possible from those before; or with a chance in
         proportion to the squared dissimilarity to the nearest before. Random landmarks stand for dense regions
@@ -63,14 +68,18 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         Parameters of the metric.
     refine : {"none", "panel", "full"}, default="none"
         What to do after placing: nothing; let landmarks move too, against all points through the panel; or polish
-        against the whole matrix, in a handful of passes.
+        against the whole matrix, in a handful of passes. Landmarks that move need pairs to be judged by that they do
+        not move by: of a panel, a few columns stay out of the map for that.
     n_init : int, default=2
         Starts of the landmarks; the best is kept. One comes from classical scaling, the others are random. With more
         than 600 landmarks they are made on half of them.
     closed_form : {"least_squares", "classical"}, default="least_squares"
         Where points begin: least squares, or classical landmark MDS.
     evidence : bool, default=True
-        Whether to measure stress on held-out pairs, and its curve against the number of landmarks.
+        Whether to measure stress on held-out pairs, and its curve against the number of landmarks. A panel that is
+        used whole holds no other pairs than those of the fit. So the stress is that of a second map, of some hundred
+        points, made in the same way without one column in twenty (ten at least, but no more than a quarter), and
+        measured between these landmarks and other points: on average it is slightly above that of the map itself.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -95,7 +104,8 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
     embedding_ : (n, n_components) ndarray of float64
         Coordinates: centred, on principal axes in order of falling variance, with fixed signs.
     landmarks_ : (S,) ndarray of int
-        Row indices of the landmarks, in the order in which `transform` takes dissimilarities to them.
+        Row indices of the landmarks, in the order in which `transform` takes dissimilarities to them: for a panel, the
+        order of its columns.
     normalized_stress_, stress1_, mse_, raw_stress_ : float
         As in `psmds_dist.PatternSearchMDS`: exact after ``refine="full"`` (`stress_is_exact_`), otherwise estimated
         on held-out pairs, and NaN where there are none.
@@ -207,8 +217,14 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
             warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self
 
-    def fit_on(self, X: Any, executor: AnyExecutor, checkpoint: Keeper = NOWHERE) -> LandmarkMDS:
-        """Fit with an executor and a checkpoint that are there already; otherwise as `fit`."""
+    def fit_on(
+        self,
+        X: Any,
+        executor: AnyExecutor,
+        checkpoint: Keeper = NOWHERE,
+        names: str | os.PathLike[str] | None = None,
+    ) -> LandmarkMDS:
+        """Fit with an executor, a checkpoint and a file of row names that are there already; otherwise as `fit`."""
         config = self._config(checkpoint)
         with open_data(
             X,
@@ -220,14 +236,15 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
             memory_limit=None if self.memory_limit is None else parse_bytes(self.memory_limit),
             scratch=self.scratch,
         ) as data:
-            ids = data.ids or (labels_of(X) if self.metric == "precomputed" else _row_names(X))
+            ids = _names(X, data) if names is None else read_ids(names, data.n)
             if data.pool is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)
             result = fit(
                 data, config, executor, memory_limit=self.memory_limit, ids=ids, tell=tell, checkpoint=checkpoint
             )
-            self.model_ = Model.of(result, data, ids)
+            matrix = path_of(X, data.matrix) if data.matrix is not None else None
+            self.model_ = Model.of(result, data, ids, matrix)
             self.n_features_in_ = data.columns
         return self._learn(result, ids)
 
@@ -241,7 +258,8 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (m, S) or (m, d) array_like
-            Dissimilarities to the landmarks in the order of `landmarks_`, NaN where missing; or, when the model was
+            Dissimilarities to the landmarks in the order of `landmarks_`, NaN where missing. When the model was fitted
+            on a panel, rows may be as wide as it was: columns that the map does not use are passed over. When it was
             fitted on points, the new points.
 
         Returns
@@ -279,6 +297,11 @@ class LandmarkMDS(BaseEstimator):  # type: ignore[misc]
         estimator.landmarks_ = model.landmarks
         estimator.ids_ = model.ids
         return estimator
+
+    @property
+    def _n_features_out(self) -> int:
+        """Columns of the map, for scikit-learn's names of them."""
+        return int(self.embedding_.shape[1])
 
     def _config(self, checkpoint: Keeper) -> LandmarkConfig:
         return LandmarkConfig(

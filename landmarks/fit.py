@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,7 +44,7 @@ from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import Needs, Stored, exceeded
 from psmds_dist.quality import Stress, principal, turned
 from psmds_dist.rows import stored
-from psmds_dist.run import checked, warm_up
+from psmds_dist.run import checked, identity_of, warm_up
 from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
 from psmds_dist.types import Floats, InputCheck, InputError, Ints, Rows, RowSource
@@ -402,11 +401,8 @@ def _identity(panel: Panel, landmarks: Ints, config: LandmarkConfig, executor: A
     """
     lies = hasattr(panel, "fingerprint") or isinstance(panel, ArrayPanel)
     content = check_panel(panel, executor).digest if lies else panel.token
-    return {
-        "psmds-dist": version("psmds-dist"),
-        "input": {"points": panel.n, "dtype": panel.dtype.name, "content": content},
-        "configuration": {**asdict(config), "landmarks": landmarks_digest(landmarks)},
-    }
+    settings = {**asdict(config), "landmarks": landmarks_digest(landmarks)}
+    return identity_of(panel.n, panel.dtype.name, content, settings)
 
 
 def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> LandmarkFit:

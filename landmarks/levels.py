@@ -94,7 +94,9 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
         i, j = (int(landmarks[k]) for k in np.argwhere(np.isnan(values))[0])
         names = f" (ids {ids[i]!r} and {ids[j]!r})" if ids else ""
         raise InputError(
-            f"the dissimilarity between landmarks {i} and {j}{names} is missing: landmarks must be known to each other."
+            f"the dissimilarity between landmarks {i} and {j}{names} is missing, but landmarks must know each other: "
+            f"fill it in, leave one of the two out, or give n_landmarks (-S) below {len(rows)} and "
+            "selection='kmeans++' (--selection kmeans++), which chooses such as do."
         )
     if not values.any():
         raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")

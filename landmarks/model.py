@@ -70,8 +70,8 @@ class Model:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, result: LandmarkFit, data: Data, ids: list[str] | None) -> Model:
-        """Model of a fit."""
+    def of(cls, result: LandmarkFit, data: Data, ids: list[str] | None, matrix: str | None = None) -> Model:
+        """Model of a fit, perhaps of a matrix in some place."""
         return cls(
             frame=result.frame,
             landmarks=result.landmarks,
@@ -84,7 +84,7 @@ class Model:
             features=data.features(result.landmarks),
             dtype=data.dtype.name,
             ids=ids,
-            facts=_facts(result),
+            facts={"matrix": matrix, **_facts(result)},
         )
 
     def transform(self, X: Any) -> Floats:
@@ -222,6 +222,7 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         "agreement": result.agreement.tolist(),
         "stress_is_exact": result.exact is not None,
         **{name: getattr(result.stress, name) for name in ("mse", "raw_stress", "stress1", "normalized_stress")},
+        "set_aside": int(result.aside.size),
         "held_out": None if result.estimate is None else vars(result.estimate),
         "curve": [{"n_landmarks": c.n_landmarks, **_interval(c.stress)} for c in result.curve],
         "seconds": sum(result.seconds.values()),

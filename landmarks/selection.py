@@ -50,7 +50,8 @@ def choose(n: int, count: int, method: str, seed: int, distances: Distances, poo
     Returns
     -------
     (count,) int64
-        Row indices in the order of the choice: the first ``k`` are a choice of ``k``.
+        Row indices in the order of the choice: the first ``k`` are a choice of ``k``. They know each other, as far as
+        distances are looked at: not where points are drawn at random from all.
 
     Raises
     ------
@@ -62,11 +63,28 @@ def choose(n: int, count: int, method: str, seed: int, distances: Distances, poo
     everyone = np.arange(n) if pool is None else np.asarray(pool, dtype=np.int64)
     if count > everyone.size:
         raise InputError(f"n_landmarks must be at most the number of points, {everyone.size}, not {count}.")
+    if method == "random" and pool is not None:
+        return _acquainted(everyone, count, random, distances)
     return _METHODS[method](everyone, count, random, distances)
 
 
 def _random(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
     return random.permutation(pool)[:count].copy()  # a view would hold all the others
+
+
+def _acquainted(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
+    """Choose at random, but each known to those before it."""
+    left = random.permutation(pool)
+    chosen = np.empty(count, dtype=np.int64)
+    for k in range(count):
+        if not left.size:
+            raise InputError(
+                f"n_landmarks is {count}, but only {k} landmarks were found that all know each other: ask for at most "
+                f"{k}."
+            )
+        chosen[k], left = left[0], left[1:]
+        left = left[~np.isnan(distances(int(chosen[k]), left))]
+    return chosen
 
 
 def _spread(
@@ -78,12 +96,13 @@ def _spread(
     nearest = np.full(candidates.size, np.inf)
     while len(chosen) < count:
         fresh = distances(int(candidates[chosen[-1]]), candidates)
-        nearest = np.fmin(nearest, fresh)  # a missing dissimilarity says nothing
+        nearest = np.minimum(nearest, np.nan_to_num(fresh))  # those of which one is missing are out, as if chosen
         nearest[chosen] = 0
         if not nearest.max() > 0:
+            known = " that know each other" if np.isnan(fresh).any() else ""
             raise InputError(
-                f"n_landmarks is {count}, but there are only {len(chosen)} distinct points among the {candidates.size} "
-                "candidates; ask for fewer landmarks, or selection='random'."
+                f"n_landmarks is {count}, but there are only {len(chosen)} distinct points{known} among the "
+                f"{candidates.size} candidates; ask for fewer landmarks, or selection='random'."
             )
         chosen.append(pick(nearest))
     return candidates[chosen]

@@ -174,7 +174,8 @@ def _refuse_faults(scan: Scan, ids: Ids) -> None:
     if nan is not None:
         raise InputError(
             f"the matrix has {entries(nan.count, 'NaN')}, {_where(nan, ids)}; missing pairs are not "
-            "supported yet, so fill them in or leave out their points."
+            "supported where all are used, so fill them in, leave out their points, or embed through landmarks without "
+            "a full refinement (psmds landmarks fit, LandmarkMDS)."
         )
     infinite = total_fault([block.infinite for block in scan.blocks])
     if infinite is not None:

@@ -550,7 +550,10 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
     found = read_result(result)
     place = matrix or found.attributes.get("matrix")
     if place is None:
-        raise InputError(f"{result} does not say where its dissimilarities are: pass --matrix.")
+        raise InputError(
+            f"{result} does not say where its dissimilarities are (its map may come from points, a panel or memory): "
+            "pass --matrix with the whole matrix."
+        )
     source = open_matrix(place)
     with running(**where_to_run_of(options)) as executor:
         executor.require(source.path)

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -16,13 +16,13 @@ from psmds_dist.checkpoint import Keeper, keeper
 from psmds_dist.config import SolverConfig
 from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
-from psmds_dist.inputs import labels_of, row_source
+from psmds_dist.inputs import labels_of, path_of, row_source
 from psmds_dist.plan import describe_exceeded
 from psmds_dist.run import CERTIFICATE_MISSING, LOSSES, RESUMABLE, Embedding, embed
 from psmds_dist.types import Floats, InputError
 
 
-class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
+class PatternSearchMDS(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
     """Multidimensional scaling by pattern search.
 
     Finds coordinates whose Euclidean distances ``d_ij`` come close to given dissimilarities ``t_ij``, by
@@ -214,18 +214,23 @@ class PatternSearchMDS(BaseEstimator):  # type: ignore[misc]
             result = self._embed(X, self.init if init is None else init, checkpoint)
             if result.solution.stop_reason not in RESUMABLE:
                 checkpoint.remove()
-        self._matrix = os.fspath(X) if isinstance(X, str | os.PathLike) else None
         return self._learn(result)
 
     def fit_transform(self, X: Any, y: object = None, init: Floats | None = None) -> Floats:
         """Embed a dissimilarity matrix and return the coordinates; arguments as in `fit`."""
         return self.fit(X, y, init).embedding_
 
+    @property
+    def _n_features_out(self) -> int:
+        """Columns of the map, for scikit-learn's names of them."""
+        return int(self.embedding_.shape[1])
+
     def _embed(self, X: Any, init: str | Floats, checkpoint: Keeper) -> Embedding:
         config = self._config(checkpoint)
         names = labels_of(X)
         executor = executor_for(self.client, self.n_jobs)
         with row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source:
+            self._matrix = path_of(X, source)
             return embed(
                 source,
                 config,

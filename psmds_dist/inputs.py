@@ -34,6 +34,13 @@ def labels_of(matrix: object) -> list[str] | None:
     return names
 
 
+def path_of(matrix: Any, source: RowSource) -> str | None:
+    """Where a matrix lies that was handed over as a path or a Zarr array; None for one in memory."""
+    there = isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix)
+    path = getattr(getattr(source, "source", source), "path", None)  # a source may be wrapped, to be symmetrised
+    return os.fspath(path) if there and path is not None else None
+
+
 def size_of(matrix: Any) -> int:
     """Return the number of points of a matrix that has a shape.
 
@@ -46,7 +53,10 @@ def size_of(matrix: Any) -> int:
     if not all(length == length for length in shape):
         raise InputError("X is a Dask array of unknown shape: call its compute_chunk_sizes() first.")
     if len(shape) != 2 or shape[0] != shape[1]:
-        hint = "; for a table of features compute distances first ('psmds distances')" if len(shape) == 2 else ""
+        hint = (
+            "; for a table of features compute distances first ('psmds distances'), for distances to landmarks alone "
+            "use LandmarkMDS ('psmds landmarks fit')"
+        ) * (len(shape) == 2)
         raise InputError(f"X must be a square matrix of dissimilarities, not of shape {shape}{hint}.")
     return int(shape[0])
 

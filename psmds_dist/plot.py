@@ -107,7 +107,6 @@ def _draw_map(figure: Any, axes: Any, embedding: Floats, colour: NDArray[Any] | 
 
 def _draw_history(axes: Any, history: NDArray[np.void]) -> None:
     axes.plot(history["epoch"], np.sqrt(history["mse"]))
-    axes.set_ylim(bottom=0)
     axes.set_xlabel("epoch")
     axes.set_ylabel("root mean square error (bad moves may raise it for a while)")
     radius = axes.twinx()

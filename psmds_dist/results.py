@@ -85,7 +85,6 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
         "raw_stress": stress.raw_stress,
         "stress1": stress.stress1,
         "normalized_stress": stress.normalized_stress,
-        "config": result.config.as_dict(),
         "run": plain(result.identity),
         "check": result.check.as_dict(),
         "memory_limit": result.plan.limit,

@@ -6,7 +6,7 @@ import hashlib
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -115,7 +115,7 @@ class Embedding:
     """Where the solve began: ``"random"``, ``"given"`` or the name of a provided start."""
 
     seconds: float
-    """Wall time of finding the start, solving and measuring, once kernels are compiled."""
+    """Wall time of finding the start, solving and measuring, once kernels are compiled; of all sessions of a run."""
 
     peak_memory: dict[str, int]
     """Peak resident bytes of each process that worked."""
@@ -174,18 +174,16 @@ def embed(
         identity = _identity(config, check, init, n_init)
         checkpoint.bind(identity)
         warm_up(source, config, executor)
-        began = time.perf_counter()
         find = partial(_find_start, init, source, config, executor, plan.limit)
-        name, start, config = _kept_start(find, config, checkpoint.strand("start"))
+        (name, start, config), seconds = _kept_start(find, config, checkpoint.strand("start"))
         task = partial(
             solve, source, executor=executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
         )
-        solution = _best_of(task, config, n_init if name == "random" else 1, checkpoint)
+        solution, solving = _best_of(task, config, n_init if name == "random" else 1, checkpoint)
         require_unchanged(source, checkpoint)
-        seconds = time.perf_counter() - began
         peak = executor.peak_memory()
         over = exceeded(plan.limit, before, peak)
-        return Embedding(solution, check, plan, config, ids, name, seconds, peak, over, versions(), identity)
+        return Embedding(solution, check, plan, config, ids, name, seconds + solving, peak, over, versions(), identity)
     finally:
         executor.close()
 
@@ -208,12 +206,16 @@ def require_unchanged(source: RowSource, checkpoint: Keeper) -> None:
 
 
 def _identity(config: SolverConfig, check: InputCheck, init: str | Floats, n_init: int) -> Identity:
-    """What must be the same for a run to go on where another stopped."""
     given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
+    return identity_of(check.n, check.dtype, check.digest, {**config.as_dict(), "init": given, "n_init": n_init})
+
+
+def identity_of(n: int, dtype: str, content: str, configuration: Mapping[str, Any]) -> Identity:
+    """What must be the same for a run to go on where another stopped."""
     return {
         "psmds-dist": _installed()["psmds-dist"],
-        "input": {"points": check.n, "dtype": check.dtype, "content": check.digest},
-        "configuration": {**config.as_dict(), "init": given, "n_init": n_init},
+        "input": {"points": n, "dtype": dtype, "content": content},
+        "configuration": dict(configuration),
     }
 
 
@@ -221,15 +223,19 @@ Begun = tuple[str, Floats | None, SolverConfig]
 """Name and coordinates of a solve's start, and the configuration with the starting radius that suits it."""
 
 
-def _kept_start(find: Callable[[], Begun], config: SolverConfig, kept: Kept) -> Begun:
-    """The start that was kept, or else a new one."""
+def _kept_start(find: Callable[[], Begun], config: SolverConfig, kept: Kept) -> tuple[Begun, float]:
+    """The start that was kept, or else a new one, and the seconds that it took to find."""
     if (saved := kept.last()) is not None:
-        return str(saved["name"]), saved["x"], replace(config, radius=float(saved["radius"]))
+        begun = str(saved["name"]), saved["x"], replace(config, radius=float(saved["radius"]))
+        return begun, float(saved["seconds"])
+    began = time.perf_counter()
     name, start, config = find()
+    seconds = time.perf_counter() - began
     if start is not None and config.radius is not None:
-        arrays = {"name": np.array(name), "x": start, "radius": np.float64(config.radius)}
+        figures = {"radius": np.float64(config.radius), "seconds": np.float64(seconds)}
+        arrays = {"name": np.array(name), "x": start, **figures}
         kept.save(0, lambda: arrays)
-    return name, start, config
+    return (name, start, config), seconds
 
 
 def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> None:
@@ -253,17 +259,24 @@ def _brought_near(x: Floats, scale: float) -> Floats:
     return np.asarray(x - step * np.round(x.mean(axis=0) / step))
 
 
-def _best_of(task: Callable[..., Solution], config: SolverConfig, n_init: int, checkpoint: Keeper) -> Solution:
-    """Solve from several starts, with seeds in a row, and keep the best; an interrupt or callback ends them all."""
+def _best_of(
+    task: Callable[..., Solution], config: SolverConfig, n_init: int, checkpoint: Keeper
+) -> tuple[Solution, float]:
+    """Solve from several starts, with seeds in a row; an interrupt or callback ends them all.
+
+    Returns the best, and the seconds of all.
+    """
     best: Solution | None = None
+    seconds = 0.0
     for k in range(n_init):
         found = task(config=replace(config, seed=config.seed + k), kept=checkpoint.strand(f"solve-{k}"))
+        seconds += found.seconds
         if best is None or found.stress.mse < best.stress.mse:
             best = found
         if found.stop_reason in CUT_SHORT:
-            return replace(best, stop_reason=found.stop_reason)
+            return replace(best, stop_reason=found.stop_reason), seconds
     assert best is not None
-    return best
+    return best, seconds
 
 
 def _find_start(

@@ -7,6 +7,8 @@ import sys
 import time
 from contextlib import contextmanager
 from functools import partial
+from time import perf_counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -271,6 +273,21 @@ def test_a_landmark_start_is_kept(tmp_path, monkeypatch):
     found = embed(rows, config, InProcessExecutor(), checkpoint=Checkpoint(folder, resume=True, every=0), **how)
     assert found.start == "landmarks"
     same(found.solution, whole.solution)
+
+
+def test_seconds_are_of_all_sessions(tmp_path, monkeypatch):
+    ahead = [0.0]
+    monkeypatch.setattr("psmds_dist.solve.time", SimpleNamespace(perf_counter=lambda: perf_counter() + ahead[0]))
+
+    def stop(event):
+        ahead[0] = 1000.0  # as if the second epoch took that long
+        if event.epoch == 3:
+            raise KeyboardInterrupt
+
+    rows, config, folder = ArrayRows(noisy(40)), SolverConfig(seed=1), tmp_path / "kept"
+    embed(rows, config, InProcessExecutor(), on_epoch=stop, checkpoint=Checkpoint(folder, every=0))
+    found = embed(rows, config, InProcessExecutor(), checkpoint=Checkpoint(folder, resume=True, every=0))
+    assert 2000 > found.seconds >= found.solution.history["seconds"][-1] > 1000
 
 
 # --- refusals -------------------------------------------------------------------------------------------------

@@ -157,10 +157,10 @@ def test_options_reach_the_solve(place):
         1,
     )
     result = read_result("m.zarr")
-    config = result.attributes["config"]
+    config = result.attributes["run"]["configuration"]
     assert config == {
         "n_components": 3, "bad_moves": False, "eps": 0.01, "radius": 2.0, "radius_tol": 0.1, "max_epochs": 9,
-        "direction_share": 0.5, "moves": "guided", "seed": 0,
+        "direction_share": 0.5, "moves": "guided", "seed": 0, "init": "auto", "n_init": 1,
     }  # fmt: skip
     assert result.embedding.shape == (N, 3)
     assert result.history["radius"][0] == 2
@@ -432,7 +432,8 @@ def test_info_reads_well(place):
     for name in ("m.zarr", "l.zarr"):
         text = run("info", name)
         assert not re.search(r"[{}\[\]]|None|True|False", text), text
-    assert "\nconfig\n  n_components       2\n" in run("info", "m.zarr")
+    assert run("info", "m.zarr").count("\n  configuration\n    n_components     2\n") == 1
+    assert "\nconfig\n" not in run("info", "m.zarr")
     assert "\ncurve\n  1\n    n_landmarks      5\n" in run("info", "l.zarr")
 
 

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import zarr
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -290,6 +291,27 @@ def test_save_writes_what_the_command_line_reads(matrix, tmp_path):
     with pytest.raises(InputError, match="already holds a result"):
         mds.save(tmp_path / "map.zarr")
     mds.save(tmp_path / "map.zarr", overwrite=True)
+
+
+def test_a_saved_map_knows_where_its_matrix_is(matrix, tmp_path):
+    there = tmp_path / "matrix.zarr"
+    array = zarr.create_array(there, data=matrix)
+    np.save(tmp_path / "matrix.npy", matrix)
+    file = tmp_path / "matrix.npy"
+    for X, symmetrize, place in [
+        (array, False, there),
+        (there, False, there),
+        (file, True, file),
+        (matrix, False, None),
+    ]:
+        mds = PatternSearchMDS(max_epochs=1, random_state=0, symmetrize=symmetrize).fit(X)
+        mds.save(tmp_path / "map.zarr", overwrite=True)
+        assert read_result(tmp_path / "map.zarr").attributes["matrix"] == (None if place is None else str(place))
+
+
+def test_names_of_the_columns_of_a_map(matrix):
+    names = PatternSearchMDS(3, max_epochs=1, random_state=0).fit(matrix).get_feature_names_out()
+    assert names.tolist() == ["patternsearchmds0", "patternsearchmds1", "patternsearchmds2"]
 
 
 def test_starts_far_beyond_the_data_are_a_sentence(matrix):

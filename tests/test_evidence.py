@@ -47,8 +47,9 @@ def test_interval_is_the_jackknife_over_points():
         without.append(((t - d)[rest] ** 2).sum() / (t[rest] ** 2).sum())
     spread = np.sqrt(39 / 40 * ((without - np.mean(without)) ** 2).sum())
     share = found.normalized_stress**2
-    assert found.low == pytest.approx(np.sqrt(share - 1.959964 * spread), rel=1e-6)
-    assert found.high == pytest.approx(np.sqrt(share + 1.959964 * spread), rel=1e-6)
+    t_table = 2.0226909  # Student's t, 39 degrees of freedom
+    assert found.low == pytest.approx(np.sqrt(share - t_table * spread), rel=1e-6)
+    assert found.high == pytest.approx(np.sqrt(share + t_table * spread), rel=1e-6)
 
 
 def test_interval_is_about_that_of_a_bootstrap_over_points():

@@ -179,11 +179,19 @@ def test_faults_are_sentences(place, points):
     Path("words.txt").write_text("one\ntwo\n")
     Path("twice.txt").write_text("1 2 3 2")
     Path("text.npy").write_text("no array")
+    Path("binary.txt").write_bytes(b"1\n\xff\xfe\n")
+    Path("huge.txt").write_text("1\n" + "9" * 400)
+    Path("empty.txt").write_text("\n")
+    Path("short.txt").write_text("a\nb\n")
     euclidean = ("--metric", "euclidean")
     cases = [
         (("fit", "points.npy", "map.zarr", *euclidean), "already holds a result"),
         (("fit", "points.npy", "points.npy", *euclidean), "points.npy is given twice"),
-        (("fit", "points.npy", "m.zarr"), "landmarks must list the row of each column"),
+        (("fit", "points.npy", "m.zarr"), "in order (--landmarks rows.txt)"),
+        (("fit", "panel.npy", "m.zarr", "--landmarks", "binary.txt"), "binary.txt is no text"),
+        (("fit", "panel.npy", "m.zarr", "--landmarks", "huge.txt"), "but '999999999999999999999999999999' is none"),
+        (("panel", "panel.npy", "m.zarr", "--landmarks", "empty.txt"), "empty.txt is empty"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--ids", "short.txt"), "has 2 ids for 150 points"),
         (("panel", "matrix.zarr", "matrix.zarr", "-S", 20, "--overwrite"), "matrix.zarr is given twice"),
         (("fit", "panel.npy", "m.zarr", "--landmarks", "mine.txt"), "instead of 0 from landmark"),
         (("fit", "points.npy", "m.zarr", "--metric", "nearness"), "metric 'nearness' cannot be used"),
@@ -224,10 +232,42 @@ def test_faults_are_sentences(place, points):
 def test_quality_of_a_landmark_map(place, points):
     run("fit", "matrix.npy", "map.zarr", "-S", 40, "-q")
     psmds("ingest", "matrix.npy", "matrix.zarr", "-q")
-    assert "pass --matrix" in refused("quality", "map.zarr", group=())
     out = psmds("quality", "map.zarr", "--matrix", "matrix.zarr", "--compare", "classical")
     t, d = squareform(pdist(points)), squareform(pdist(LandmarkMDS.load("map.zarr").embedding_))
     assert f"normalised stress  {np.sqrt(((t - d) ** 2).sum() / (t**2).sum()):.6f}" in out
+
+
+def test_the_map_of_a_matrix_knows_where_that_is(place, points):
+    run("fit", "matrix.npy", "map.zarr", "-S", 40, "-q")
+    estimated = LandmarkMDS(n_landmarks=40, random_state=0).fit("matrix.npy")
+    estimated.save("estimated.zarr")
+    said = [psmds("quality", found, "--worst", 0) for found in ("map.zarr", "estimated.zarr")]
+    assert said[0] == said[1]
+    assert said[0].startswith("normalised stress")
+
+
+@pytest.mark.parametrize("refine", ["none", "panel"])
+def test_an_own_panel(place, points, refine):
+    rows = list(range(60, 0, -2))
+    panel = cdist(points, points[rows])
+    np.save("panel.npy", panel)
+    Path("rows.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(map(str, rows)).encode())
+    Path("names.txt").write_text("\n".join(f"p{k}" for k in range(N)))
+    own = ("panel.npy", "--landmarks", "rows.txt", "--ids", "names.txt")
+    out = run("fit", own[0], "map.zarr", *own[1:], "--refine", refine)
+    assert out.startswith("7 of the 30 columns of the panel are left out of")
+    assert ("on pairs of 7 landmarks set aside" in out) == (refine == "none")
+    used = [int(line) for line in run("list", "map.zarr").splitlines()]
+    assert used == (rows if refine == "none" else [row for row in rows if row in used])
+    assert run("list", "map.zarr", "--ids").splitlines() == [f"p{row}" for row in used]
+    run("transform", "map.zarr", "panel.npy", "again.npy")
+    others = np.setdiff1d(np.arange(N), rows)
+    assert np.array_equal(np.load("again.npy")[others], LandmarkMDS.load("map.zarr").embedding_[others])
+    run("panel", own[0], "panel.zarr", *own[1:], "-q")
+    assert open_panel("panel.zarr").ids[3] == "p3"
+    run("fit", "panel.zarr", "other.zarr", "--refine", refine, "-q")
+    assert np.array_equal(LandmarkMDS.load("other.zarr").embedding_, LandmarkMDS.load("map.zarr").embedding_)
+    assert "the whole matrix" in refused("quality", "map.zarr", group=())
 
 
 def test_the_command_enters_by_an_entry_point():

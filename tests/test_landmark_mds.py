@@ -509,6 +509,31 @@ def test_landmarks_must_know_each_other():
     assert_allclose(got, wanted, atol=1e-12)
 
 
+@pytest.mark.parametrize("selection", ["random", "maxmin", "kmeans++"])
+@pytest.mark.parametrize("form", ["panel", "matrix"])
+def test_landmarks_are_chosen_that_know_each_other(selection, form):
+    gone = np.random.default_rng(1).random((N, N)) < 0.1
+    t = np.where(gone | gone.T, np.nan, matrix())
+    np.fill_diagonal(t, 0)
+    X, more = (t[:, :80], {"landmarks": range(80)}) if form == "panel" else (t, {})
+    if (form, selection) == ("matrix", "random"):  # drawn without a look at the matrix
+        with pytest.raises(InputError, match=r"landmarks must know each other: .* selection='kmeans\+\+'"):
+            LandmarkMDS(n_landmarks=12, selection=selection, random_state=0).fit(X)
+        return
+    mds = LandmarkMDS(n_landmarks=12, selection=selection, random_state=0, **more).fit(X)
+    assert not np.isnan(t[np.ix_(mds.landmarks_, mds.landmarks_)]).any()
+    with pytest.raises(InputError, match="know each other"):
+        LandmarkMDS(n_landmarks=60, selection=selection, random_state=0, **more).fit(X)
+
+
+def test_missing_pairs_and_a_full_refinement_do_not_go_together():
+    t = matrix().copy()
+    t[200, 201] = t[201, 200] = np.nan
+    with pytest.raises(InputError, match="embed through landmarks without a full refinement"):
+        fitted(t, refine="full")
+    assert np.isfinite(fitted(t, selection="kmeans++").embedding_).all()
+
+
 # --- forms of input ---
 
 
@@ -575,18 +600,26 @@ def test_a_panel_a_matrix_and_points_agree(tmp_path):
 
 @pytest.mark.parametrize("refine", ["none", "panel"])
 @pytest.mark.parametrize("size", [12, 60])
-def test_all_columns_of_a_panel_are_landmarks_in_their_order(refine, size):
+def test_columns_of_a_panel_are_landmarks_in_their_order(refine, size, tmp_path):
     sites = np.random.default_rng(3).permutation(N)[:size]
     panel = cdist(features(), features()[sites])
-    mds = LandmarkMDS(landmarks=sites, refine=refine, random_state=0).fit(panel)
-    assert_array_equal(mds.landmarks_, sites)
-    found = mds.transform(panel)
-    assert_array_equal(found[others(mds)], mds.embedding_[others(mds)])
-    assert_array_equal(found[7:9], mds.transform(panel[7:9]))
+    told = []
+    mds = LandmarkMDS(landmarks=sites, refine=refine, random_state=0, on_stage=told.append).fit(panel)
+    few = {12: 3, 60: 10}[size]
+    assert told[0].startswith(f"{few} of the {size} columns of the panel are left out of")
+    assert mds.landmarks_.size == (size if refine == "none" else size - few)
+    assert_array_equal(mds.landmarks_, sites[np.isin(sites, mds.landmarks_)])
+    mds.save(tmp_path / "map.zarr")
+    for placing in (mds.transform, LandmarkMDS.load(tmp_path / "map.zarr").transform):
+        found = placing(panel)
+        assert_array_equal(found[others(mds)], mds.embedding_[others(mds)])
+        assert_array_equal(found[7:9], placing(panel[7:9]))
+        assert_array_equal(found, placing(panel[:, np.isin(sites, mds.landmarks_)]))
+    with pytest.raises(InputError, match=f"a column for each of the {mds.landmarks_.size} landmarks.*, not 5"):
+        mds.transform(panel[:, :5])
     low, high = mds.stress_interval_
     assert low < mds.normalized_stress_ < high
-    assert mds.result_.aside.size == {12: 3, 60: 10}[size]
-    assert mds.curve_["n_landmarks"][-1] == size - mds.result_.aside.size
+    assert mds.curve_["n_landmarks"][-1] == size - few
     same = LandmarkMDS(landmarks=sites, n_landmarks=size, refine=refine, random_state=0).fit(panel)
     assert_array_equal(same.embedding_, mds.embedding_)
     if refine == "none":
@@ -606,7 +639,7 @@ def test_the_evidence_of_a_panel_owes_nothing_to_what_it_is_measured_by():
     x = without.embedding_
     measured = estimate(held_out, x[held_out.rows], x[held_out.columns])
     assert mds.normalized_stress_ == pytest.approx(measured.normalized_stress, rel=1e-9)
-    assert mds.normalized_stress_ == pytest.approx(stress_of(matrix(), mds.embedding_), rel=0.1)
+    assert mds.normalized_stress_ == pytest.approx(stress_of(matrix(), mds.embedding_), rel=0.15)
 
 
 def test_the_curve_of_a_panel_does_not_hang_on_the_order_of_its_columns():
@@ -616,7 +649,7 @@ def test_the_curve_of_a_panel_does_not_hang_on_the_order_of_its_columns():
         sites = np.linspace(0, len(sorted_digits()) - 1, 400).astype(int)[order]
         mds = LandmarkMDS(landmarks=sites, random_state=0).fit(sorted_digits()[:, sites])
         ends.append(mds.curve_["normalized_stress"])
-    assert_allclose(*ends, rtol=0.06)
+    assert_allclose(*ends, rtol=0.1)
 
 
 class Frame:
@@ -699,7 +732,11 @@ def test_wrong_data_is_a_sentence(tmp_path):
         (panel, {"landmarks": [*range(59), N]}, f"but {N} is among them"),
         (panel, {"landmarks": range(60), "n_landmarks": 61}, "n_landmarks must be at most .*60, not 61"),
         (panel, {"landmarks": range(60), "refine": "full"}, "refine='full' needs the whole matrix"),
-        (panel[:, :6], {"landmarks": range(6), "refine": "panel", "n_landmarks": 6}, "too few columns to set some aside"),
+        (
+            panel[:, :6],
+            {"landmarks": range(6), "refine": "panel", "n_landmarks": 6},
+            "too few columns to set some aside",
+        ),
         (panel, {"landmarks": range(1, 61)}, "instead of 0 from landmark"),
         (features(), {"metric": "euclidean", "refine": "full"}, "refine='full' needs the whole matrix"),
         (spoiled, {"metric": "euclidean"}, "point 100 has NaN or infinite features"),
@@ -745,6 +782,11 @@ class Connection:
 
     def __reduce__(self):
         raise TypeError("cannot pickle a connection")
+
+
+def test_names_of_the_columns_of_a_map():
+    wanted = ["landmarkmds0", "landmarkmds1", "landmarkmds2"]
+    assert fitted(matrix(), n_components=3).get_feature_names_out().tolist() == wanted
 
 
 def test_scikit_learn_conventions():

@@ -6,13 +6,15 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, classical_mds, smacof
 from psmds_dist.events import EpochEvent
-from psmds_dist.plot import save_map
+from psmds_dist.plot import _draw_history, save_map
 from psmds_dist.quality import Stress
 from psmds_dist.report import TimeLeft, counter, describe_seconds, progress, stress_lines, table
+from psmds_dist.solve import HISTORY
 from psmds_dist.types import InputError, StorageError
 
 
@@ -125,6 +127,17 @@ def test_pictures(tmp_path):
         save_map(tmp_path / "map.nonsense", mds.embedding_)
     with pytest.raises(StorageError, match="No such file or directory"):
         save_map(tmp_path / "no" / "map.png", mds.embedding_)
+
+
+def test_the_curve_of_the_error_fills_its_picture():
+    history = np.zeros(20, HISTORY)
+    history["epoch"], history["radius"] = np.arange(1, 21), 0.5 ** np.arange(20)
+    history["mse"] = (10 + np.linspace(0.2, 0, 20)) ** 2  # a landmark start leaves little to gain
+    axes = Figure().subplots()
+    _draw_history(axes, history)
+    low, high = axes.get_ylim()
+    assert low < 10 < 10.2 < high
+    assert high - low < 0.4
 
 
 def test_other_methods_are_measured_the_same_way():

@@ -42,7 +42,7 @@ def test_a_result_reads_back_as_it_was(tmp_path, mds):
     facts = result.attributes
     assert facts["matrix"] == "/data/d.zarr"
     assert (facts["seed"], facts["stop_reason"], facts["n_epochs"]) == (2**40, "max_epochs", 7)
-    assert facts["config"]["eps"] == 1e-4
+    assert facts["run"]["configuration"]["eps"] == 1e-4
     assert facts["check"]["n"] == N
     assert {"psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn", "python"} == set(facts["versions"])
     assert facts["peak_memory"]["in-process"] > 0

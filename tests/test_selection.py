@@ -94,18 +94,22 @@ def test_duplicates_are_not_chosen_twice_and_too_few_distinct_points_are_told(me
         choose(300, 7, method, 2, distances_of(x))
 
 
-@pytest.mark.parametrize("method", ["maxmin", "kmeans++"])
-def test_missing_dissimilarities_say_nothing(method):
+@pytest.mark.parametrize("method", ["random", "maxmin", "kmeans++"])
+def test_landmarks_know_each_other(method):
     x = points(60)
     between = cdist(x, x)
-    hidden = np.random.default_rng(1).random(between.shape) < 0.4
+    hidden = np.random.default_rng(1).random(between.shape) < 0.05
     between[hidden | hidden.T] = np.nan
-    chosen = choose(60, 12, method, 0, lambda i, others: between[i, others])
+    pool = np.arange(60) if method == "random" else None
+    chosen = choose(60, 12, method, 0, lambda i, others: between[i, others], pool)
     assert len(set(chosen.tolist())) == 12
+    among = between[np.ix_(chosen, chosen)]
+    assert not np.isnan(among[~np.eye(12, dtype=bool)]).any()
     if method == "maxmin":
-        nearest = np.fmin.reduce(between[:, chosen[:11]], axis=1)
-        nearest[chosen[:11]] = 0
-        assert nearest[chosen[11]] == np.nanmax(nearest)
+        nearest = between[:, chosen[:11]].min(axis=1)  # NaN where one of them is not known
+        assert between[chosen[11], chosen[:11]].min() == np.nanmax(nearest)
+    with pytest.raises(InputError, match=r"n_landmarks is 55, but .* know each other"):
+        choose(60, 55, method, 0, lambda i, others: between[i, others], pool)
 
 
 def test_the_work_does_not_grow_with_the_points():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -137,13 +138,20 @@ def build(
             overwrite=overwrite,
         )
         scan = _pass(rows, target, executor, room, on_progress)
-        try:
+        with removed_if_refused(target):
             check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
-        except InputError:
-            target.discard()
-            raise
         target.finish(check)
     return check
+
+
+@contextmanager
+def removed_if_refused(target: Target | PanelTarget) -> Iterator[None]:
+    """Remove what was written where its check ends with an error: all of it is in the source still."""
+    try:
+        yield
+    except InputError:
+        target.discard()
+        raise
 
 
 def _look_at_diagonal(source: RowSource) -> None:

@@ -57,7 +57,7 @@ def matrix_size(values: Numbers, where: str) -> int:
     if values.ndim != 2 or values.shape[0] != values.shape[1]:
         raise InputError(
             f"{where} has shape {values.shape}, but a dissimilarity matrix is square (n, n) or condensed "
-            "(n (n - 1) / 2,); for points use `psmds distances`."
+            "(n (n - 1) / 2,); for points use `psmds distances`, for distances to landmarks `psmds landmarks fit`."
         )
     return int(values.shape[0])
 
