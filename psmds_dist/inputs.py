@@ -37,8 +37,7 @@ def labels_of(matrix: object) -> list[str] | None:
 def path_of(matrix: Any, source: RowSource) -> str | None:
     """Where a matrix lies that was handed over as a path or a Zarr array; None for one in memory."""
     there = isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix)
-    path = getattr(getattr(source, "source", source), "path", None)  # a source may be wrapped, to be symmetrised
-    return os.fspath(path) if there and path is not None else None
+    return os.fspath(source.path) if there and hasattr(source, "path") else None
 
 
 def size_of(matrix: Any) -> int:

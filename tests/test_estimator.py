@@ -298,13 +298,8 @@ def test_a_saved_map_knows_where_its_matrix_is(matrix, tmp_path):
     array = zarr.create_array(there, data=matrix)
     np.save(tmp_path / "matrix.npy", matrix)
     file = tmp_path / "matrix.npy"
-    for X, symmetrize, place in [
-        (array, False, there),
-        (there, False, there),
-        (file, True, file),
-        (matrix, False, None),
-    ]:
-        mds = PatternSearchMDS(max_epochs=1, random_state=0, symmetrize=symmetrize).fit(X)
+    for X, place in [(array, there), (there, there), (file, file), (matrix, None)]:
+        mds = PatternSearchMDS(max_epochs=1, random_state=0).fit(X)
         mds.save(tmp_path / "map.zarr", overwrite=True)
         assert read_result(tmp_path / "map.zarr").attributes["matrix"] == (None if place is None else str(place))
 
