@@ -31,7 +31,7 @@ USUAL = 1000
 """Landmarks when nobody said."""
 
 SPARE, FEW = 20, 10
-"""For the evidence one column in so many is set aside where a fit uses all columns of a panel; at least a few, though
+"""For the evidence one landmark in so many is set aside where a fit uses all columns of a panel; at least a few, though
 no more than a quarter: with two or three the interval would be wide."""
 
 ASIDE = 21
@@ -340,11 +340,10 @@ class PanelData:
         return HeldOut(spare, others, self.between(others, spare).T) if spare.size and others.size >= 2 else None
 
     def set_aside(self, landmarks: Ints, seed: int) -> Ints:
-        """Some landmarks, at random, where all columns are used."""
-        count = max(landmarks.size // SPARE, min(FEW, landmarks.size // 4))
-        if count < 2 or landmarks.size < self.pool.size:
-            return landmarks[:0]
-        return np.sort(generator(seed, ASIDE).permutation(landmarks)[:count])
+        """Some landmarks, at random, where too few columns are unused."""
+        wanted = max(landmarks.size // SPARE, min(FEW, landmarks.size // 4))
+        lacking = wanted - (self.pool.size - landmarks.size) if wanted > 1 else 0
+        return np.sort(generator(seed, ASIDE).permutation(landmarks)[: max(0, lacking)])
 
 
 @dataclass(frozen=True, eq=False)

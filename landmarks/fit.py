@@ -351,10 +351,10 @@ def without(landmarks: Ints, some: Ints) -> Ints:
 
 
 def _said_of(aside: Ints, landmarks: Ints, config: LandmarkConfig) -> str:
-    columns = f"{aside.size} of the {landmarks.size} columns of the panel"
+    some = f"{aside.size} of the {landmarks.size} landmarks of the panel"
     if config.refine == "panel":
-        return f"{columns} are left out of the map: refinement and evidence are judged by them"
-    return f"{columns} are left out of a map of some points that serves as evidence; the map itself uses all"
+        return f"{some} are left out of the map: refinement and evidence are judged by them"
+    return f"{some} are left out of a map of some points that serves as evidence; the map itself uses all"
 
 
 def _set_aside(data: Data, landmarks: Ints, config: LandmarkConfig) -> Ints:
@@ -514,8 +514,8 @@ def _judge(data: Data, landmarks: Ints, config: LandmarkConfig) -> Judge:
     pairs = _hold_out(data, landmarks, config, JUDGE)
     if pairs is None:
         raise InputError(
-            "refine='panel' needs dissimilarities that the fit does not use, to judge by, and this panel has too few "
-            "columns to set some aside: add landmarks, or use refine='none'."
+            "refine='panel' needs dissimilarities that the fit does not use, to judge by, and too few are left when "
+            "landmarks of this panel are set aside: add landmarks, or use refine='none'."
         )
     return lambda x: _estimated(pairs, x).normalized_stress
 
@@ -531,7 +531,8 @@ def _hold_out(data: Data, landmarks: Ints, config: LandmarkConfig, stream: int =
     if chosen.size < 4:
         return None
     share = slice(int(stream == JUDGE), None, 2) if config.refine == "panel" else slice(None)  # not the judge's own
-    return data.hold_out(landmarks, np.sort(rows), np.sort(np.setdiff1d(chosen, rows)), share)
+    found = data.hold_out(landmarks, np.sort(rows), np.sort(np.setdiff1d(chosen, rows)), share)
+    return found if found is not None and np.nansum(found.values) > 0 else None  # none may be known
 
 
 def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:

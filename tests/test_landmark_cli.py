@@ -255,7 +255,7 @@ def test_an_own_panel(place, points, refine):
     Path("names.txt").write_text("\n".join(f"p{k}" for k in range(N)))
     own = ("panel.npy", "--landmarks", "rows.txt", "--ids", "names.txt")
     out = run("fit", own[0], "map.zarr", *own[1:], "--refine", refine)
-    assert out.startswith("7 of the 30 columns of the panel are left out of")
+    assert out.startswith("7 of the 30 landmarks of the panel are left out of")
     assert ("on pairs of 7 landmarks set aside" in out) == (refine == "none")
     used = [int(line) for line in run("list", "map.zarr").splitlines()]
     assert used == (rows if refine == "none" else [row for row in rows if row in used])

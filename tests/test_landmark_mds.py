@@ -509,6 +509,18 @@ def test_landmarks_must_know_each_other():
     assert_allclose(got, wanted, atol=1e-12)
 
 
+def test_evidence_needs_pairs():
+    panel = cdist(features(), features()[:30])
+    one_left = LandmarkMDS(landmarks=range(30), n_landmarks=29, random_state=0).fit(panel)
+    assert one_left.result_.aside.size == 6  # and the one that is not used
+    assert np.isfinite(one_left.stress_interval_).all()
+    gone, with_gaps = panel.copy(), LandmarkMDS(landmarks=range(30), random_state=0)
+    gone[np.ix_(range(30, N), with_gaps.fit(panel).result_.aside)] = np.nan
+    for mds in (with_gaps.fit(gone), LandmarkMDS(landmarks=range(5), random_state=0).fit(panel[:, :5])):
+        assert np.isnan([mds.normalized_stress_, *mds.stress_interval_]).all()
+        assert len(mds.curve_) == 0
+
+
 @pytest.mark.parametrize("selection", ["random", "maxmin", "kmeans++"])
 @pytest.mark.parametrize("form", ["panel", "matrix"])
 def test_landmarks_are_chosen_that_know_each_other(selection, form):
@@ -606,7 +618,7 @@ def test_columns_of_a_panel_are_landmarks_in_their_order(refine, size, tmp_path)
     told = []
     mds = LandmarkMDS(landmarks=sites, refine=refine, random_state=0, on_stage=told.append).fit(panel)
     few = {12: 3, 60: 10}[size]
-    assert told[0].startswith(f"{few} of the {size} columns of the panel are left out of")
+    assert told[0].startswith(f"{few} of the {size} landmarks of the panel are left out of")
     assert mds.landmarks_.size == (size if refine == "none" else size - few)
     assert_array_equal(mds.landmarks_, sites[np.isin(sites, mds.landmarks_)])
     mds.save(tmp_path / "map.zarr")
@@ -735,7 +747,7 @@ def test_wrong_data_is_a_sentence(tmp_path):
         (
             panel[:, :6],
             {"landmarks": range(6), "refine": "panel", "n_landmarks": 6},
-            "too few columns to set some aside",
+            "too few are left when",
         ),
         (panel, {"landmarks": range(1, 61)}, "instead of 0 from landmark"),
         (features(), {"metric": "euclidean", "refine": "full"}, "refine='full' needs the whole matrix"),
