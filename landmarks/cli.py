@@ -243,8 +243,8 @@ def listing(model: str, ids: bool) -> None:
     found = Model.load(model)
     if ids and found.ids is None:
         raise InputError(f"{model} knows no names of its rows: leave --ids out.")
-    for row in found.landmarks.tolist():
-        click.echo(found.ids[row] if ids and found.ids is not None else row)
+    rows = found.landmarks.tolist()
+    click.echo("\n".join(found.ids[row] if ids and found.ids is not None else str(row) for row in rows))
 
 
 @main.command()
