@@ -89,21 +89,29 @@ def require_right_map(array: np.ndarray, rows: str, embedding: Any, figures: dic
     assert x.shape[0] == n, f"{x.shape} coordinates for {n} points"
     assert x.dtype == np.float64
     assert np.isfinite(x).all(), "coordinates are not finite"
+    expected = figures_of(given, x)
+    of_means = figures_of((given + given.T) / 2, x)  # what landmarks are told of a tolerated asymmetry
     top = np.abs(given).max()
-    t = squareform(given / top, checks=False)
-    d = pdist(x / top)
-    error, total, embedded = ((t - d) ** 2).sum(), (t**2).sum(), (d**2).sum()
-    expected = {
+    for name, value in expected.items():
+        if np.isfinite(value) and name in figures:
+            slack = 1e-5 * value + 1e-9 * (top * top if name in ("mse", "raw_stress") else 1)
+            off = min(abs(figures[name] - value), abs(figures[name] - of_means[name]))
+            assert off <= slack, f"{name} is {figures[name]}, but NumPy finds {value}"
+    assert expected["normalized_stress"] <= bound, f"normalised stress {expected['normalized_stress']:g}"
+
+
+def figures_of(given: np.ndarray, x: np.ndarray) -> dict[str, float]:
+    """Stress of a map by its formulas, over both orders of each pair."""
+    n, top = len(given), np.abs(given).max()
+    pairs = ~np.eye(n, dtype=bool)
+    t, d = (given / top)[pairs], squareform(pdist(x / top))[pairs]
+    error, total, embedded = ((values**2).sum() / 2 for values in (t - d, t, d))
+    return {
         "normalized_stress": np.sqrt(error / total),
         "stress1": np.sqrt(error / embedded) if embedded else np.inf,
         "mse": 2 * error / n**2 * top * top,
         "raw_stress": error * top * top,
     }
-    for name, value in expected.items():
-        if np.isfinite(value) and name in figures:
-            slack = 1e-5 * value + 1e-9 * (top * top if name in ("mse", "raw_stress") else 1)
-            assert abs(figures[name] - value) <= slack, f"{name} is {figures[name]}, but NumPy finds {value}"
-    assert expected["normalized_stress"] <= bound, f"normalised stress {expected['normalized_stress']:g}"
 
 
 def require_sentence(text: str) -> None:
