@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -66,8 +67,14 @@ def _is_worker(process: psutil.Process) -> bool:
 
 
 def gone(mark: str, patience: float) -> tuple[float, list[str]]:
-    """Wait until no process has a mark; return the seconds that took, and those that had to be ended."""
+    """Wait until no process has a mark; return the seconds that took, and those that had to be ended.
+
+    Those that were stopped for good are woken: only then can they find that their command is gone.
+    """
     began = time.monotonic()
+    for process in marked(mark):
+        with suppress(psutil.Error):
+            process.resume()
     while (left := marked(mark)) and time.monotonic() - began < patience:
         time.sleep(0.05)
     names = []
