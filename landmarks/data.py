@@ -52,6 +52,11 @@ class MatrixData:
     pool = None
 
     @property
+    def input(self) -> RowSource:
+        """What is read."""
+        return self.matrix
+
+    @property
     def n(self) -> int:
         """Number of points."""
         return self.matrix.n
@@ -151,6 +156,11 @@ class PointsData:
         return cls(points, points_panel(points, [0], metric, options, dtype), options)
 
     @property
+    def input(self) -> Table:
+        """What is read."""
+        return self.points
+
+    @property
     def n(self) -> int:
         """Number of points."""
         return self.points.n
@@ -247,6 +257,11 @@ class PanelData:
             )
         check_panel(panel, executor, ids=getattr(panel, "ids", None), memory_limit=memory_limit)
         return cls(testing_checksums(panel))
+
+    @property
+    def input(self) -> Panel:
+        """What is read."""
+        return self.whole
 
     @property
     def n(self) -> int:

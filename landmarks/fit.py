@@ -44,7 +44,7 @@ from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import Needs, Stored, exceeded
 from psmds_dist.quality import Stress, principal, turned
 from psmds_dist.rows import stored
-from psmds_dist.run import checked, identity_of, warm_up
+from psmds_dist.run import checked, identity_of, require_unchanged, warm_up
 from psmds_dist.schedule import generator
 from psmds_dist.solve import Solution, solve
 from psmds_dist.types import Floats, InputCheck, InputError, Ints, Rows, RowSource
@@ -60,6 +60,10 @@ Judge = Callable[[Floats], float]
 
 class Data(Protocol):
     """What a landmark fit needs to know of the data."""
+
+    @property
+    def input(self) -> object:
+        """What is read."""
 
     @property
     def n(self) -> int:
@@ -323,6 +327,7 @@ def fit(
             clock.end("panel")
             run = Run(data, panel, landmarks, aside, config, executor, plan, ids, clock, checkpoint)
             found = _fit_panel(run, judge, check)
+        require_unchanged(data.input, checkpoint)
         peak = executor.peak_memory()
         return replace(found, peak_memory=peak, over=exceeded(limit, before, peak), identity=identity)
     finally:

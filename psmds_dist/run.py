@@ -188,7 +188,7 @@ def embed(
         executor.close()
 
 
-def require_unchanged(source: RowSource, checkpoint: Keeper) -> None:
+def require_unchanged(source: object, checkpoint: Keeper) -> None:
     """Refuse what came of rows that somebody has written to while they were read, and keep nothing of it.
 
     Raises
