@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,14 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from landmarks.data import AnyData, open_data
 from landmarks.fit import LandmarkConfig, LandmarkFit, fit
 from landmarks.model import Model
 from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
-from psmds_dist.estimator import executor_for, seed_of
+from psmds_dist.estimator import OnCluster, executor_for, seed_of
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.ingest import read_ids
 from psmds_dist.inputs import labels_of, path_of
@@ -41,7 +39,7 @@ def _row_names(points: Any) -> list[str] | None:
     return [str(name) for name in points.index] if framed else None
 
 
-class LandmarkMDS(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
+class LandmarkMDS(OnCluster):
     """Multidimensional scaling of very many points through landmarks.
 
     A subset, the landmarks, is embedded by pattern search from several starts. Every other point is then placed
@@ -343,16 +341,6 @@ class LandmarkMDS(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: igno
         self.ids_ = ids
         self.result_ = result
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the connection out: it is of this process."""
-        return {**super().__getstate__(), "client": None}
-
-    def __sklearn_clone__(self) -> LandmarkMDS:
-        """Clone as scikit-learn does, but share the connection, which cannot be copied."""
-        twin: LandmarkMDS = BaseEstimator.__sklearn_clone__(copy.copy(self))
-        twin.client = self.client
-        return twin
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

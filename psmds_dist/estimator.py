@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
@@ -22,7 +22,21 @@ from psmds_dist.run import CERTIFICATE_MISSING, LOSSES, RESUMABLE, Embedding, em
 from psmds_dist.types import Floats, InputError
 
 
-class PatternSearchMDS(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
+class OnCluster(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator with a ``client``, a connection that can be neither copied nor pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection out: it is of this process."""
+        return {**super().__getstate__(), "client": None}
+
+    def __sklearn_clone__(self) -> Self:
+        """Clone as scikit-learn does, but share the connection, which cannot be copied."""
+        twin: Self = BaseEstimator.__sklearn_clone__(copy.copy(self))
+        twin.client = self.client
+        return twin
+
+
+class PatternSearchMDS(OnCluster):
     """Multidimensional scaling by pattern search.
 
     Finds coordinates whose Euclidean distances ``d_ij`` come close to given dissimilarities ``t_ij``, by
@@ -297,16 +311,6 @@ class PatternSearchMDS(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type:
         if result.over:
             warnings.warn(describe_exceeded(result.over), RuntimeWarning, stacklevel=3)
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the connection out: it is of this process."""
-        return {**super().__getstate__(), "client": None}
-
-    def __sklearn_clone__(self) -> PatternSearchMDS:
-        """Clone as scikit-learn does, but share the connection, which cannot be copied."""
-        twin: PatternSearchMDS = BaseEstimator.__sklearn_clone__(copy.copy(self))
-        twin.client = self.client
-        return twin
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
