@@ -14,11 +14,12 @@ import numba
 import numpy as np
 import psutil
 import pytest
+from distributed.comm import CommClosedError
 
 from psmds_dist import rows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, clusters, connect, crew, local_client, on_dask
 from psmds_dist.executor.pace import Pace
-from psmds_dist.executor.round import Round
+from psmds_dist.executor.round import Errand, Part, Round
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.rows import RowCache, hold
@@ -189,6 +190,44 @@ def test_cancelled_tasks_are_issued_again(client, quiet):
     parts = [first, *results]
     assert pending
     assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
+
+
+class Evaporated:
+    """A future whose answer went down with its worker: Dask waits for it to be computed again."""
+
+    status = "pending"
+
+    def result(self, timeout):
+        raise TimeoutError(f"timed out after {timeout} s.")
+
+    def release(self):
+        pass
+
+
+def test_an_answer_that_is_lost_before_it_is_fetched_is_asked_for_again(client):
+    executor = DaskExecutor(client)
+    call, part = Round(executor._crew, Pace(30), total), Part([3, 4])
+    call._open[part] = None
+    assert list(call._take(Evaporated(), Errand(part, next(iter(executor._crew.able.values()))))) == []
+    assert part in call._open
+    assert part.losses == 1
+    call._look_after()
+    [future] = call._out
+    assert list(call._take(future, call._out.pop(future))) == [([3, 4], 7)]
+
+
+def test_a_client_that_is_about_to_lose_its_scheduler_knows_no_more_than_before(client, monkeypatch):
+    executor = DaskExecutor(client)
+    before = executor._crew.look()
+    future = client.submit(int, pure=False)
+
+    def closing(*args, **kwargs):
+        raise CommClosedError("ConnectionPool closing.")
+
+    monkeypatch.setattr(client, "scheduler_info", closing)
+    monkeypatch.setattr(client, "who_has", closing)
+    assert executor._crew.look() == before
+    assert executor._crew.holders(future) == set()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psmds_dist.executor.faults import ATTEMPTS
@@ -70,13 +71,26 @@ class Crew:
 
     def look(self) -> dict[str, Worker]:
         """Ask the scheduler who is there and return who is `able`."""
+        from distributed.comm import CommClosedError
+
         self.require_scheduler()
         if self.client.status == "running":
-            info = self.client.scheduler_info(n_workers=-1)["workers"]
-            self.present = {address: _worker(address, facts) for address, facts in info.items()}
+            with suppress(CommClosedError):  # the client is about to notice that its scheduler is gone
+                info = self.client.scheduler_info(n_workers=-1)["workers"]
+                self.present = {address: _worker(address, facts) for address, facts in info.items()}
         self._suspects = {a: f for a, f in self._suspects.items() if a in self.present and not f.done()}
         self._note_silence()
         return self.able
+
+    def holders(self, future: Future) -> set[str]:
+        """Addresses of the workers that hold a result, as far as the scheduler can be asked."""
+        from distributed.comm import CommClosedError
+
+        try:
+            [found] = self.client.who_has([future]).values()
+        except CommClosedError:
+            return set()
+        return set(found)
 
     def _note_silence(self) -> None:
         """Compare heartbeats with each other, all by the scheduler's clock."""

@@ -136,10 +136,10 @@ class Round(Generic[R]):
         try:
             result = future.result(timeout=self._crew.deadline)
         except Exception as error:
-            computed = future.status == "finished"  # but not to be fetched
+            failed = future.status == "error"  # else its answer was lost, or could not be fetched
             future.release()  # the client would keep it, and with the error's traceback this whole run
             self._crew.require_scheduler()
-            if not computed and not is_loss(error):
+            if failed and not is_loss(error):
                 raise_explained(error)
             self._lose(part, type(error).__name__)
         else:
@@ -210,8 +210,7 @@ class Round(Generic[R]):
             return False
         if self._held is self._work:
             return True
-        [holders] = self._crew.client.who_has([self._held]).values()
-        return not self._crew.trusted.keys().isdisjoint(holders)
+        return not self._crew.trusted.keys().isdisjoint(self._crew.holders(self._held))
 
     def _load(self, worker: Worker) -> float:
         out = sum(len(e.part.blocks) for e in self._out.values() if e.worker.address == worker.address)
