@@ -99,10 +99,12 @@ def _spread(
         nearest = np.minimum(nearest, np.nan_to_num(fresh))  # those of which one is missing are out, as if chosen
         nearest[chosen] = 0
         if not nearest.max() > 0:
-            known = " that know each other" if np.isnan(fresh).any() else ""
+            acquainted = np.isnan(fresh).any()
+            known = " that know each other" if acquainted else ""
+            advice = f"at most {len(chosen)}" if acquainted else "fewer landmarks, or selection='random'"
             raise InputError(
                 f"n_landmarks is {count}, but there are only {len(chosen)} distinct points{known} among the "
-                f"{candidates.size} candidates; ask for fewer landmarks, or selection='random'."
+                f"{candidates.size} candidates; ask for {advice}."
             )
         chosen.append(pick(nearest))
     return candidates[chosen]

@@ -63,8 +63,7 @@ class Strand:
     def __init__(self, checkpoint: Checkpoint, name: str) -> None:
         self._checkpoint = checkpoint
         self._name = name
-        self._saved = time.monotonic()
-        self.every = self._pause = checkpoint.every
+        self.every = checkpoint.every
 
     def last(self) -> Arrays | None:
         """Last state that is whole; a damaged one gives way to the one before, and that is told."""
@@ -89,14 +88,13 @@ class Strand:
         except OSError as error:
             self._checkpoint.say(f"the run goes on, but its checkpoint is not kept: {error}")
             kept = False
-        self._saved = time.monotonic()
-        self._pause = self.every and max(self.every, (self._saved - began) / SHARE)
+        self._checkpoint.rest(time.monotonic() - began)
         return kept
 
     @property
     def due(self) -> bool:
         """Whether so much work is not yet kept that keeping it pays."""
-        return time.monotonic() - self._saved >= self._pause
+        return self._checkpoint.due
 
     def _whole(self) -> Iterator[Arrays]:
         for path in reversed(self._files()):
@@ -147,7 +145,8 @@ class Checkpoint:
         self.afresh = afresh
         self.finished = finished
         self.say = say
-        self.every = every
+        self.every = self._pause = every
+        self._saved = time.monotonic()
         self._identity: Identity = {}
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"checkpoint {self.folder} must be a directory, or a path where nothing is yet.")
@@ -156,6 +155,16 @@ class Checkpoint:
                 f"{self.folder} holds the checkpoint of a run that has not ended: go on with it by resume=True "
                 "(--resume), or remove it to begin anew."
             )
+
+    @property
+    def due(self) -> bool:
+        """Whether so much work is not yet kept, in whatever strands, that keeping it pays."""
+        return time.monotonic() - self._saved >= self._pause
+
+    def rest(self, taken: float) -> None:
+        """Let work go on for a while after so many seconds of writing."""
+        self._saved = time.monotonic()
+        self._pause = self.every and max(self.every, taken / SHARE)
 
     @property
     def found(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from psmds_dist.config import SolverConfig
 from psmds_dist.cost import EPOCHS, Estimate, Job, Rates, estimate
-from psmds_dist.partition import Layout, format_bytes
+from psmds_dist.partition import Layout, format_bytes, round_up
 from psmds_dist.plan import Plan, Stored, checking, exact, landmarks, require
 from psmds_dist.report import describe_seconds, table
 from psmds_dist.starts import AUTO_POINTS
@@ -91,7 +91,7 @@ def _memory(plan: Plan, job: Job) -> Sequence[str]:
     lines = [
         f"rows               {kind}, {plan.cached_share:.0%} kept in memory",
         f"memory a process   {format_bytes(sum(shares.values()))} of {format_bytes(plan.limit)}: {spent}",
-        f"least that works   {format_bytes(plan.needs.least)} a process",
+        f"least that works   {round_up(plan.needs.least)} a process",
     ]
     if not job.local:
         kind_of = landmarks if job.landmarks else exact

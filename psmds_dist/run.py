@@ -17,7 +17,7 @@ import numpy as np
 from psmds_dist.arrays import as_array, fill, is_masked
 from psmds_dist.block import Held
 from psmds_dist.check import check_source
-from psmds_dist.checkpoint import NOWHERE, Identity, Keeper, Kept
+from psmds_dist.checkpoint import NOWHERE, Arrays, Identity, Keeper, Kept
 from psmds_dist.config import FAR, SolverConfig, whole
 from psmds_dist.epoch import Field
 from psmds_dist.events import OnEpoch
@@ -267,16 +267,26 @@ def _best_of(
     Returns the best, and the seconds of all.
     """
     best: Solution | None = None
-    seconds = 0.0
-    for k in range(n_init):
+    first, seconds = 0, 0.0
+    done = checkpoint.strand("starts")
+    if (kept := done.last()) is not None:
+        best, first, seconds = Solution.from_arrays(kept), int(kept["starts"]), float(kept["spent"])
+    for k in range(first, n_init):
         found = task(config=replace(config, seed=config.seed + k), kept=checkpoint.strand(f"solve-{k}"))
         seconds += found.seconds
         if best is None or found.stress.mse < best.stress.mse:
             best = found
         if found.stop_reason in CUT_SHORT:
             return replace(best, stop_reason=found.stop_reason), seconds
+        if k + 1 < n_init:
+            done.save(k, partial(_starts, best, k + 1, seconds))
     assert best is not None
     return best, seconds
+
+
+def _starts(best: Solution, count: int, seconds: float) -> Arrays:
+    """The best of so many starts, to go on from."""
+    return {**best.as_arrays(), "starts": np.int64(count), "spent": np.float64(seconds)}
 
 
 def _find_start(
@@ -310,9 +320,22 @@ def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), executor, memory_limit)
     try:
         field = Field(Held(source, plan.budget), executor)
-        return Stress.from_row_sums(field.measure(np.ascontiguousarray(x.T)))
+        sums = field.measure(np.ascontiguousarray(x.T))
+        _require_known(sums, source)
+        return Stress.from_row_sums(sums)
     finally:
         executor.close()
+
+
+def _require_known(sums: Floats, source: RowSource) -> None:
+    """Refuse sums that a missing dissimilarity has spoilt."""
+    spoilt = np.flatnonzero(~np.isfinite(sums).all(axis=1))
+    if spoilt.size:
+        raise InputError(
+            f"{getattr(source, 'path', 'the matrix')} has missing or infinite dissimilarities in {spoilt.size} of its "
+            f"{len(sums)} rows, first in row {spoilt[0]}, so that stress over all pairs is unknown: fill them in, or "
+            "keep to the stress on known pairs that a landmark fit tells."
+        )
 
 
 def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") -> Floats:

@@ -57,6 +57,20 @@ class Solution:
     seed: int
     seconds: float
 
+    def as_arrays(self) -> Arrays:
+        """All of it, for a checkpoint."""
+        return {
+            name: np.asarray(value) for name, value in {**vars(self), **vars(self.stress)}.items() if name != "stress"
+        }
+
+    @classmethod
+    def from_arrays(cls, kept: Arrays) -> Solution:
+        """Inverse of `as_arrays`."""
+        whole = {name: values if values.ndim else values.item() for name, values in kept.items()}
+        stress = Stress(**{name: whole[name] for name in Stress.__dataclass_fields__})
+        own = {name: whole[name] for name in cls.__dataclass_fields__ if name != "stress"}
+        return cls(**{**own, "stress": stress, "stop_reason": StopReason(whole["stop_reason"])})
+
 
 @dataclass
 class _Run:

@@ -169,6 +169,16 @@ def test_nowhere_keeps_nothing():
     assert not strand.due
 
 
+def test_strands_share_one_clock(tmp_path):
+    """Many short starts, each with a strand of its own, are kept as one long one is."""
+    checkpoint = Checkpoint(tmp_path / "kept", every=0.2)
+    assert not checkpoint.strand("solve-0").due
+    time.sleep(0.21)
+    assert checkpoint.strand("solve-1").due
+    checkpoint.strand("solve-2").save(0, lambda: ARRAYS)
+    assert not checkpoint.strand("solve-3").due
+
+
 # --- solves ---------------------------------------------------------------------------------------------------
 
 
@@ -624,3 +634,30 @@ def test_an_unfinished_run_gives_way_to_one_that_has_begun(tmp_path, store, comm
     begun = CliRunner().invoke(main, [*run, str(store), str(target)])
     assert begun.exit_code == 0, begun.output
     assert not older.folder.exists()
+
+
+def test_starts_that_are_done_are_not_done_again(tmp_path, monkeypatch):
+    matrix, config = noisy(30), SolverConfig(seed=1, max_epochs=5)
+    solves = []
+
+    def counted(*args, **kwargs):
+        if len(solves) == 6:
+            raise Stop
+        solves.append(kwargs["config"].seed)
+        return solve(*args, **kwargs)
+
+    monkeypatch.setattr("psmds_dist.run.solve", counted)
+    how = {"init": "random", "n_init": 10}
+    with pytest.raises(Stop):
+        embed(ArrayRows(matrix), config, InProcessExecutor(), checkpoint=Checkpoint(tmp_path / "kept", every=0), **how)
+    solves[:] = []
+    kept = Checkpoint(tmp_path / "kept", resume=True, every=0)
+    found = embed(ArrayRows(matrix), config, InProcessExecutor(), checkpoint=kept, **how)
+    assert solves == [7, 8, 9, 10]
+    monkeypatch.undo()
+    whole = embed(ArrayRows(matrix), config, InProcessExecutor(), **how)
+    assert whole.solution.seed != 10  # the best is one that was kept
+    for name, value in whole.solution.as_arrays().items():
+        if name not in ("seconds", "history"):
+            np.testing.assert_array_equal(found.solution.as_arrays()[name], value)
+    assert found.solution.stop_reason is whole.solution.stop_reason

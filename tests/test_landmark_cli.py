@@ -276,3 +276,15 @@ def test_the_command_enters_by_an_entry_point():
     own = subprocess.run([PSMDS, "landmarks", "--help"], capture_output=True, text=True, check=True).stdout
     for name in ("fit", "transform", "panel"):
         assert f"\n  {name}" in own
+
+
+def test_quality_of_a_map_with_missing_pairs_is_refused(place):
+    points = np.random.default_rng(0).random((60, 2))
+    matrix = squareform(pdist(points))
+    matrix[3, 50] = matrix[50, 3] = np.nan
+    np.save("gaps.npy", matrix)
+    run("fit", "gaps.npy", "gaps.zarr", "-S", 10, "--selection", "kmeans++", "-q")
+    for more in ([], ["--compare", "smacof"]):
+        assert "gaps.npy has missing or infinite dissimilarities in 2 of its 60 rows, first in row 3" in refused(
+            "quality", "gaps.zarr", *more, group=()
+        )
