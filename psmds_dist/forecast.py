@@ -87,6 +87,7 @@ def report(plan: Plan, job: Job, rates: Rates) -> str:
 def _memory(plan: Plan, job: Job) -> Sequence[str]:
     kind = "computed, never stored" if job.computed else format_bytes(job.nbytes)
     shares = {**plan.needs.parts, "rows kept and read ahead": 0 if plan.needs.rows.resident else plan.memory.nbytes}
+    shares["evidence, once rows are let go"] = max(0, plan.needs.apart - sum(shares.values()))
     spent = ", ".join(f"{format_bytes(count)} {name}" for name, count in shares.items() if count)
     lines = [
         f"rows               {kind}, {plan.cached_share:.0%} kept in memory",

@@ -1,5 +1,7 @@
 """The cost model: counts of work are exact, and every resource can be what holds a run up."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from psmds_dist import probe
 from psmds_dist.cost import RESOURCES, Job, Rates, estimate
 from psmds_dist.forecast import job_of, plan_of, report, rows_of
 from psmds_dist.ingest import ArrayRows
+from psmds_dist.partition import parse_bytes
 from psmds_dist.types import BudgetError, InputError
 
 RATES = Rates(roots=5e9)
@@ -108,3 +111,12 @@ def test_probes_measure_something(digits):
     assert 0 <= read.busy <= 1
     assert 1e5 < probe.distances(16) < 1e12
     assert 0 < probe.memory_share(4) < probe.memory_share(2)
+
+
+def test_memory_told_is_no_less_than_what_is_needed():
+    """Evidence of very many points takes more than the pass whose rows it follows."""
+    plan = plan_of(rows_of(300_000, 1000, 2), 2, 1, 2**34, through_landmarks=True)
+    text = report(plan, job_of(plan, 2, 2), RATES)
+    told = parse_bytes(re.search(r"memory a process +([\d.]+ MiB)", text)[1])
+    assert "evidence, once rows are let go" in text
+    assert told == pytest.approx(plan.needs.least, rel=0.01)
