@@ -42,7 +42,7 @@ SHARE = 0.01
 GENERATIONS = 2
 """States of a strand that are kept."""
 
-NAME = re.compile(r"[\w-]+\.\d{9}\.npz")
+NAME = re.compile(r"(solve(-\d+)?|starts?|placement|refinement|polish-[0-9a-f]+)\.\d{9}\.npz")
 HALF = re.compile(rf"\.[0-9a-f]{{12}}-{NAME.pattern}")
 """Names of states, and of those that are being written, or were when a process was killed."""
 

@@ -265,7 +265,8 @@ def _build(
     say_how_to_go_on(target)
     limit = options["memory_limit"]
     executor.require(source.path)
-    above = next(place for place in Path(os.path.realpath(target)).parents if place.exists())
+    place = Path(os.path.realpath(target))
+    above = next(folder for folder in [*place.parents, place] if folder.exists())
     executor.require(str(above))
     names = read_ids(options["ids"], source.n) if options["ids"] else None
     with counter("writing", options["quiet"]) as show:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from psmds_dist.errors import StorageError
+
+OWNER = b"process "
+"""How what a lock file says begins."""
 
 _OWNED: dict[Path, int] = {}
 """Places that this process owns, and which of its threads does."""
@@ -30,6 +34,9 @@ def owned(path: str | os.PathLike[str]) -> Iterator[bool]:
         When somebody else who lives owns it.
     """
     place = Path(os.path.realpath(path))
+    if not place.name:  # the root, where nothing can be written, as is told later
+        yield False
+        return
     if _OWNED.get(place) == threading.get_ident():
         yield True
         return
@@ -93,15 +100,24 @@ def _lock(place: Path, file: Path) -> int | None:
         return _lock(place, file)
     with suppress(OSError):
         os.truncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        os.pwrite(handle, OWNER + f"{os.getpid()} on {socket.gethostname()}".encode(), 0)
     return handle
 
 
 def _open(file: Path) -> int | None:
+    """Open a lock file, or make it; None where that cannot be, or where a file of somebody else has its name."""
     for mode in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):  # what another user has made can be locked all the same
         with suppress(OSError):
-            return os.open(file, mode | os.O_CLOEXEC, 0o666)
+            handle = os.open(file, mode | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            if _is_ours(handle):
+                return handle
+            os.close(handle)
     return None
+
+
+def _is_ours(handle: int) -> bool:
+    status = os.fstat(handle)
+    return stat.S_ISREG(status.st_mode) and os.pread(handle, len(OWNER), 0) in (b"", OWNER)
 
 
 def _same(handle: int, file: Path) -> bool:

@@ -210,3 +210,23 @@ def test_a_map_is_saved_elsewhere_while_another_process_writes(data, tmp_path, m
         mds.save(tmp_path / "map")
     (saved,) = (tmp_path / "tmp").iterdir()
     np.testing.assert_array_equal(read_result(saved).embedding, mds.embedding_)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_file_of_somebody_else_with_the_name_of_a_lock_stays(tmp_path, linked):
+    mine = tmp_path / "mine.txt"
+    lock = tmp_path / ".map.zarr.lock"
+    mine.write_text("notes")
+    if linked:
+        lock.symlink_to(mine)
+    else:
+        lock.write_text("notes")
+    with owned(tmp_path / "map.zarr") as certain:
+        assert not certain
+    assert lock.read_text() == mine.read_text() == "notes"
+    assert lock.is_symlink() == linked
+
+
+def test_nobody_owns_the_root():
+    with owned("/") as certain:
+        assert not certain

@@ -220,6 +220,7 @@ def test_a_checkpoint_leaves_what_others_have_put_there(place, make):
     kept = place / "kept"
     kept.mkdir()
     (kept / "notes").write_text("mine")
+    (kept / "notes.000000001.npz").write_text("mine")
     np.savez(kept / "mine.npz", a=np.ones(3))
     np.savez(kept / "solve-0.000000001.npz", a=np.ones(3))
     os.rename("d.zarr", kept / "d.zarr")

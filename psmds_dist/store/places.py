@@ -80,7 +80,7 @@ def _inside(target: PathLike, folder: str) -> InputError:
 
 def require_writable(place: Path, nbytes: int = 0, freed: int = 0) -> None:
     """Refuse a place where so many bytes cannot be written, once those of what gives way are free."""
-    above = next(folder for folder in place.parents if folder.exists())
+    above = next(folder for folder in [*place.parents, place] if folder.exists())
     if reason := _unwritable(above, place):
         raise InputError(
             f"{place} cannot be written, as {above} is no directory to write in ({reason}); give another path."
