@@ -23,9 +23,6 @@ from psmds_dist.ingest.sources import file_identity, load_npy, require_numeric
 from psmds_dist.rows import layout_of
 from psmds_dist.types import InputError, Ints, Rows, RowSource
 
-OF_FILE = "table"
-"""How the token of a table in a file of the user's begins."""
-
 
 class Table(RowSource, Protocol):
     """A row source with rows of its own width."""
@@ -108,8 +105,8 @@ class NpyPanel:
         return 1 + -(-load_npy(self.path).dtype.itemsize // self.dtype.itemsize)
 
     def changed(self) -> bool:
-        """Whether a file of the user's has been written since it was opened."""
-        return self.token.startswith(OF_FILE) and file_identity(self.path) not in self.token
+        """Whether a file has been written since it was opened, unless the table is known by its content."""
+        return self.path in self.token and file_identity(self.path) not in self.token
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
@@ -148,7 +145,7 @@ def npy_panel(
     place = os.path.abspath(path)
     values = _require_table(load_npy(place), place)
     n, width = values.shape
-    token = f"{OF_FILE} {file_identity(place)} {dtype}"
+    token = f"table {file_identity(place)} {dtype}"
     return NpyPanel(place, n, width, np.dtype(dtype), token, _checked(landmarks, values))
 
 
