@@ -395,7 +395,9 @@ def others(choose: Chooser, folder: Path) -> str:
         ),
         "export": (
             ["export", thing, output],
-            thing in ("map", "model") and output.lower() in ("out.csv", "out.tsv", "out.npy"),
+            thing in ("map", "model")
+            and output.lower() in ("out.csv", "out.tsv", "out.npy")
+            and not (folder / output).exists(),
         ),
         "transform": (
             ["landmarks", "transform", thing, choose.pick(["other.npy", "d.npy", "nowhere", "text.txt"]), output],
