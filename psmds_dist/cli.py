@@ -6,8 +6,6 @@ import json
 import logging
 import math
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -19,6 +17,7 @@ import click
 
 from psmds_dist import __version__
 from psmds_dist.errors import ClusterLost, Finished, InputError, PsmdsError, StorageError
+from psmds_dist.interrupts import terminable
 
 if TYPE_CHECKING:
     from psmds_dist.checkpoint import Checkpoint
@@ -110,19 +109,6 @@ class Resumable(click.ClickException):
     """A run that was cut short through no fault of its own, and can go on."""
 
     exit_code = TRY_AGAIN
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Let a SIGTERM, with which batch systems announce the end, do what a Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _sentence(error: Exception) -> str:

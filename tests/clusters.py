@@ -1,6 +1,7 @@
 """What tests of Dask clusters share."""
 
 import time
+from contextlib import contextmanager
 
 
 def wait_for(condition, seconds=60.0):
@@ -12,7 +13,7 @@ def wait_for(condition, seconds=60.0):
 
 
 def with_workers(client, count):
-    """Bring a local cluster to a number of workers, also where Dask did not replace one that died young."""
+    """Bring a local cluster to a number of workers, and wait for those that are being started again."""
     client.cluster.scale(count)
     wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == count)
     return client
@@ -21,3 +22,14 @@ def with_workers(client, count):
 def all_blocks(parts):
     """List the blocks of all parts of a run."""
     return sorted(block for part, _ in parts for block in part)
+
+
+@contextmanager
+def ended(process):
+    """Leave no process running behind a test that failed."""
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

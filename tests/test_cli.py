@@ -24,6 +24,7 @@ from psmds_dist import PatternSearchMDS, open_rows, read_result
 from psmds_dist.checkpoint import Checkpoint, Strand
 from psmds_dist.cli import main
 from psmds_dist.store import read_result as read_arrays
+from tests.clusters import ended
 
 N = 120
 IDS = [f"sample {k}, é" for k in range(N)]
@@ -357,11 +358,12 @@ def test_an_interrupt_outside_the_solve(place):
         text=True,
     )
     chunks = Path("d.zarr/dissimilarities")
-    while not chunks.exists() or len(os.listdir(chunks)) < 4:
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    with ended(process):
+        while not chunks.exists() or len(os.listdir(chunks)) < 4:
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
     assert err == "Error: interrupted; d.zarr is unfinished, and the same command goes on with it.\n"
     assert "is unfinished" in refused("fit", "d.zarr", "m.zarr")

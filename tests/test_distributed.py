@@ -30,7 +30,7 @@ from psmds_dist.rows import stored
 from psmds_dist.run import embed
 from psmds_dist.store import ZarrRows, open_rows
 from psmds_dist.types import ClusterLost
-from tests.clusters import wait_for, with_workers
+from tests.clusters import ended, wait_for, with_workers
 
 N = 1200
 SETTINGS = {"random_state": 3, "max_epochs": 16, "init": "random"}
@@ -343,12 +343,13 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
         text=True,
         start_new_session=True,
     )
-    assert "points, rows" in process.stdout.readline()
-    wait_for(told.exists)
-    members = [p for p in psutil.process_iter() if _session(p.pid) == process.pid]
-    assert len(members) >= (3 if "--workers" in options else 1)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    with ended(process):
+        assert "points, rows" in process.stdout.readline()
+        wait_for(told.exists)
+        members = [p for p in psutil.process_iter() if _session(p.pid) == process.pid]
+        assert len(members) >= (3 if "--workers" in options else 1)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert "interrupted" in out
     assert "Traceback" not in err
@@ -388,9 +389,10 @@ def test_ctrl_c_while_the_cluster_starts_counts(tmp_path, stores, children):
         text=True,
         start_new_session=True,
     )
-    wait_for(lambda: told.exists() and len(psutil.Process(process.pid).children()) >= children)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with ended(process):
+        wait_for(lambda: told.exists() and len(psutil.Process(process.pid).children()) >= children)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert err == "Error: interrupted.\n"
     assert not (tmp_path / "map.zarr").exists()

@@ -6,16 +6,15 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import threading
 from collections.abc import Iterator
-from multiprocessing.resource_tracker import ensure_running
 from typing import TYPE_CHECKING
 
 import psutil
 
 from psmds_dist.executor.crew import PATIENCE
 from psmds_dist.executor.security import require_same_security, tls_security
+from psmds_dist.interrupts import kept_back
 from psmds_dist.types import InputError, WorkerError
 
 if TYPE_CHECKING:
@@ -99,6 +98,9 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
     import dask
     from distributed import Client, LocalCluster
 
+    # after this time Dask closes the nanny of a worker that was lost, even if that worker came back and is just
+    # being started for the second time; it is read at each loss, so it holds for as long as the cluster
+    stays = {"distributed.deploy.lost-worker-timeout": "1 day"}
     settings = {
         **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
         "distributed.scheduler.worker-ttl": "60s",
@@ -112,7 +114,8 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
         "distributed.admin.tick.interval": "500ms",
     }
     with contextlib.ExitStack() as stack:
-        with dask.config.set(settings), _interrupts_kept_back(), _ended_after(PATIENCE):
+        stack.enter_context(dask.config.set(stays))
+        with dask.config.set(settings), kept_back(), _ended_after(PATIENCE):
             try:
                 cluster = LocalCluster(
                     n_workers=workers,
@@ -150,25 +153,3 @@ def _ended_after(seconds: float) -> Iterator[None]:
         yield
     finally:
         watch.cancel()
-
-
-@contextlib.contextmanager
-def _interrupts_kept_back() -> Iterator[None]:
-    """Start threads and processes that a Ctrl-C at the terminal does not reach: the run ends them, in order.
-
-    They inherit that the signal is blocked, and so do workers that are started again later. A Ctrl-C that comes
-    meanwhile counts at the end, when there is something to be ended in order.
-    """
-    ensure_running()  # Python's own helper process, whose start would unblock the signal
-    caught: list[int] = []
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if main:
-            signal.signal(signal.SIGINT, handler)
-    if caught:
-        signal.raise_signal(signal.SIGINT)

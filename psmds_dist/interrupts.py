@@ -1,0 +1,81 @@
+"""What becomes of a Ctrl-C: it is kept back, comes again where it was lost, and has a SIGTERM for a twin."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.resource_tracker import ensure_running
+
+AGAIN = 0.05
+"""Seconds after which an interrupt comes again that Python swallowed."""
+
+
+def _here() -> bool:
+    """Tell whether this is the thread that signals come to, the only one that may say what they do."""
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let a SIGTERM, with which batch systems announce the end, do what a Ctrl-C does, and let neither be lost."""
+    if not _here():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with heard():
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """Let an interrupt come again that falls into a finaliser or a callback of a weak reference.
+
+    Python cannot pass on what is raised there: it writes "Exception ignored in" and goes on, as a run would for ever.
+    """
+    if not _here():
+        yield
+        return
+    before = sys.unraisablehook
+
+    def hook(ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            before(ignored)
+            return
+        again = threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        if sys.unraisablehook is hook:
+            sys.unraisablehook = before
+
+
+@contextmanager
+def kept_back() -> Iterator[None]:
+    """Start threads and processes that a Ctrl-C at the terminal does not reach: the run ends them, in order.
+
+    They inherit that the signal is blocked, and so do workers that are started again later. A Ctrl-C that comes
+    meanwhile counts at the end, when there is something to be ended in order.
+    """
+    ensure_running()  # Python's own helper process, whose start would unblock the signal
+    caught: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if _here() else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if _here():
+            signal.signal(signal.SIGINT, handler)
+    if caught:
+        signal.raise_signal(signal.SIGINT)
