@@ -98,9 +98,9 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
     import dask
     from distributed import Client, LocalCluster
 
-    # after this time Dask closes the nanny of a worker that was lost, even if that worker came back and is just
-    # being started for the second time; it is read at each loss, so it holds for as long as the cluster
-    stays = {"distributed.deploy.lost-worker-timeout": "1 day"}
+    # after this time Dask closes the nanny of a worker that was lost, even if that worker came back and is just being
+    # started for the second time
+    lasting = {"distributed.deploy.lost-worker-timeout": "1 day"}
     settings = {
         **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
         "distributed.scheduler.worker-ttl": "60s",
@@ -114,7 +114,7 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
         "distributed.admin.tick.interval": "500ms",
     }
     with contextlib.ExitStack() as stack:
-        stack.enter_context(dask.config.set(stays))
+        stack.enter_context(dask.config.set(lasting))
         with dask.config.set(settings), kept_back(), _ended_after(PATIENCE):
             try:
                 cluster = LocalCluster(

@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from psmds_dist.executor.direct import listen
 from psmds_dist.executor.faults import ATTEMPTS
 from psmds_dist.executor.tasks import probe
 from psmds_dist.types import ClusterLost
@@ -26,6 +27,9 @@ PATIENCE = 60
 
 PAUSE = 0.5
 """Seconds until an order is given again in the middle of which a worker died."""
+
+SHOWN = 1.0
+"""Seconds for which a call by tasks is good: until then the scheduler need not see the next ones."""
 
 QUIET = 2
 """Seconds that may be waited for workers without a word."""
@@ -66,6 +70,10 @@ class Crew:
         self.lingering: dict[str, Future] = {}
         """The last answer of each worker, let go of with the next call: a message holds the next one up for 10 ms."""
 
+        self.shown = -math.inf
+        """When the scheduler last saw tasks of a call."""
+
+        self._listening: set[str] = set()
         self._silent: set[str] = set()
         self._suspects: dict[str, Future] = {}
 
@@ -111,6 +119,15 @@ class Crew:
     def able(self) -> dict[str, Worker]:
         """Workers that can be given blocks, by name."""
         return {worker.name: worker for worker in self.trusted.values() if worker.status == "running"}
+
+    def can_be_asked(self) -> bool:
+        """Whether all able workers can be asked directly now; those that are new are taught to answer."""
+        if time.monotonic() - self.shown > SHOWN:
+            return False
+        able = {worker.address for worker in self.able.values()}
+        if not able <= self._listening:
+            self._listening = {address for address, answer in self.ask(listen).items() if answer is True}
+        return able <= self._listening
 
     def suspect(self, address: str) -> None:
         """Give a worker no more blocks until it answers."""

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, Queue
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from psmds_dist.executor.crew import Crew, Worker
+from psmds_dist.executor.direct import Asked
 from psmds_dist.executor.faults import ATTEMPTS, is_loss, lost_too_often, raise_explained
 from psmds_dist.executor.pace import Pace
 from psmds_dist.executor.tasks import Work, call, identity, weight
@@ -39,7 +40,7 @@ class Part:
     """Blocks that are answered together, who was asked, and how often they were lost with their worker."""
 
     blocks: list[int]
-    futures: list[Future] = field(default_factory=list)
+    futures: list[Future | Asked[Any]] = field(default_factory=list)
     losses: int = 0
 
 
@@ -55,7 +56,7 @@ class Round(Generic[R]):
     """Hands out the parts of a call and takes the answers.
 
     Every part goes to one worker and nobody else, so that who is late is known. Parts whose worker is gone, silent
-    or late go to others.
+    or late go to others. Calls that follow each other quickly ask the workers directly, until one does not answer.
 
     Parameters
     ----------
@@ -73,9 +74,10 @@ class Round(Generic[R]):
         self._work = work
         self._kind = _kind(work)
         self._held: Work[R] | Future | None = None
+        self._directly = False
         self._open: dict[Part, None] = {}
-        self._out: dict[Future, Errand] = {}
-        self._done: Queue[Future] = Queue()
+        self._out: dict[Future | Asked[R], Errand] = {}
+        self._done: Queue[Future | Asked[R]] = Queue()
         self._since: dict[str, float] = {}
         self._rates: list[float] = []
         self._looked = time.monotonic()
@@ -88,6 +90,7 @@ class Round(Generic[R]):
         self._open = dict.fromkeys(errand.part for errand in errands)
         if len(errands) * weight(self._work) <= INLINE:
             self._held = self._work
+            self._directly = len(errands) == len(able) and self._crew.can_be_asked()
         self._crew.at_once(partial(self._begin, errands))
         while self._open:
             future = self._next()
@@ -108,15 +111,22 @@ class Round(Generic[R]):
         self._crew.lingering.clear()
 
     def _issue(self, part: Part, worker: Worker) -> None:
-        if self._held is None:
-            self._held = self._send(worker)
         self._since.setdefault(worker.address, time.monotonic())
-        blocks = np.array(part.blocks, dtype=np.int64)  # not a list, in which Dask would look for futures
-        key = f"psmds-{uuid.uuid4().hex}"
-        future = self._crew.client.submit(call, self._held, blocks, key=key, pure=False, workers=[worker.address])
+        future = self._ask(part, worker) if self._directly else self._submit(part, worker)
         self._out[future] = Errand(part, worker)
         part.futures.append(future)
         future.add_done_callback(self._done.put)
+
+    def _ask(self, part: Part, worker: Worker) -> Asked[R]:
+        return Asked(self._crew.client, worker.address, self._work, part.blocks)
+
+    def _submit(self, part: Part, worker: Worker) -> Future:
+        self._crew.shown = time.monotonic()
+        if self._held is None:
+            self._held = self._send(worker)
+        blocks = np.array(part.blocks, dtype=np.int64)  # not a list, in which Dask would look for futures
+        key = f"psmds-{uuid.uuid4().hex}"
+        return self._crew.client.submit(call, self._held, blocks, key=key, pure=False, workers=[worker.address])
 
     def _send(self, worker: Worker) -> Future:
         """Put the work, with the coordinates in it, on a worker; the others fetch it there."""
@@ -125,13 +135,13 @@ class Round(Generic[R]):
         with _large_messages():
             return self._crew.client.submit(identity, self._work, key=key, pure=False, **where)
 
-    def _next(self) -> Future | None:
+    def _next(self) -> Future | Asked[R] | None:
         try:
             return self._done.get(timeout=LOOK)
         except Empty:
             return None
 
-    def _take(self, future: Future, errand: Errand) -> Iterator[tuple[Sequence[int], R]]:
+    def _take(self, future: Future | Asked[R], errand: Errand) -> Iterator[tuple[Sequence[int], R]]:
         part, worker = errand.part, errand.worker
         try:
             result = future.result(timeout=self._crew.deadline)
@@ -148,7 +158,8 @@ class Round(Generic[R]):
             self._since[worker.address] = now
             del self._open[part]
             self._drop([twin for twin in part.futures if twin in self._out])
-            self._crew.lingering[worker.address] = future
+            if not isinstance(future, Asked):
+                self._crew.lingering[worker.address] = future
             yield part.blocks, result
 
     def _lose(self, part: Part, cause: str) -> None:
@@ -156,13 +167,16 @@ class Round(Generic[R]):
         if part.losses == ATTEMPTS:
             raise lost_too_often(cause)
         self._held = None  # it may be lost as well
+        self._directly = False
         self._looked = 0.0
 
-    def _drop(self, futures: list[Future]) -> None:
+    def _drop(self, futures: list[Future | Asked[R]]) -> None:
         for future in futures:
             del self._out[future]
-        if futures:
-            self._crew.client.cancel(futures, force=True)
+            if isinstance(future, Asked):
+                future.cancel()
+        if tasks := [future for future in futures if not isinstance(future, Asked)]:
+            self._crew.client.cancel(tasks, force=True)
 
     def _look_after(self) -> None:
         """Give to others what is with workers that are gone, silent or late."""

@@ -29,12 +29,17 @@ def weight(work: Work[R]) -> int:
     return sum(map(nbytes, frames))
 
 
+def compute(work: Work[R], blocks: list[int], threads: int) -> R:
+    """Run work with kernels on so many threads."""
+    with parallel_region(threads):
+        return work(blocks)
+
+
 def call(work: Work[R], blocks: Ints) -> R:
-    """Run work in a worker, with kernels on as many threads as the worker was given."""
+    """Run work in a worker's task, with kernels on as many threads as the worker was given."""
     from distributed import get_worker
 
-    with parallel_region(get_worker().state.nthreads):
-        return work(blocks.tolist())
+    return compute(work, blocks.tolist(), get_worker().state.nthreads)
 
 
 def probe() -> None:

@@ -1,0 +1,93 @@
+"""Work that a worker is asked for directly: half of what a round by tasks costs beside the work is Dask's planning.
+
+The scheduler passes question and answer on and neither plans nor counts them. So whoever asks must look after lost
+workers, and must show a task now and then, by which adaptive clusters and idle timeouts tell that there is work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from psmds_dist.executor.tasks import Work, compute
+
+if TYPE_CHECKING:
+    from distributed import Client, Worker
+
+R = TypeVar("R")
+
+OPERATION = "psmds-work"
+"""What a worker is asked for."""
+
+
+def listen(dask_worker: Worker) -> bool:
+    """Teach a worker to answer; an error of the work is an answer too."""
+    from distributed.core import error_message
+    from distributed.protocol import to_serialize
+
+    async def answer(work: Work[Any], blocks: list[int]) -> dict[str, Any]:
+        loop, threads = asyncio.get_running_loop(), dask_worker.state.nthreads
+        try:
+            result = await loop.run_in_executor(dask_worker.executor, compute, work, blocks, threads)
+        except Exception as error:
+            return dict(error_message(error))
+        return {"status": "OK", "result": to_serialize(result)}
+
+    dask_worker.handlers[OPERATION] = answer
+    return True
+
+
+class Asked(Generic[R]):
+    """The answer of one worker, to be had in the manner of a Dask future.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Who asks.
+    address : str
+        Who is asked.
+    work : callable
+        What to do with blocks.
+    blocks : sequence of int
+        The blocks.
+    """
+
+    def __init__(self, client: Client, address: str, work: Work[R], blocks: Sequence[int]) -> None:
+        self.status = "pending"
+        """"error" once `result` has raised an error of the work; other errors are losses on the way."""
+
+        question = _ask(client, address, work, list(blocks))
+        self._answer = asyncio.run_coroutine_threadsafe(question, client.loop.asyncio_loop)
+
+    def add_done_callback(self, function: Callable[[Asked[R]], object]) -> None:
+        """Call a function with this answer once it is there, or lost."""
+        self._answer.add_done_callback(lambda _: function(self))
+
+    def result(self, timeout: float | None = None) -> R:
+        """Return what the work returned, or raise what it raised, or whatever kept the answer from coming."""
+        from distributed.core import clean_exception
+
+        answer = self._answer.result(timeout)
+        if answer["status"] == "error":
+            self.status = "error"
+            _, error, traceback = clean_exception(**answer)
+            raise error.with_traceback(traceback)
+        found: R = answer["result"]
+        return found
+
+    def release(self) -> None:
+        """Do nothing: nobody keeps the answer but this."""
+
+    def cancel(self) -> None:
+        """Wait no longer; the worker finishes what it has begun."""
+        self._answer.cancel()
+
+
+async def _ask(client: Client, address: str, work: Work[R], blocks: list[int]) -> dict[str, Any]:
+    from distributed.protocol import to_serialize
+
+    question = {"op": OPERATION, "work": to_serialize(work), "blocks": blocks}
+    answers = await client.scheduler.broadcast(msg=question, workers=[address], on_error="ignore")
+    answer: dict[str, Any] = answers[address]
+    return answer

@@ -1,0 +1,145 @@
+"""Calls that follow each other quickly ask the workers directly: same answers, same errors, same care."""
+
+import os
+import signal
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from psmds_dist.executor import DaskExecutor, crew, round
+from psmds_dist.executor.round import INLINE
+from psmds_dist.types import InputError, WorkerError
+from tests.clusters import all_blocks, wait_for, with_workers
+
+BLOCKS = range(3, 40)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often workers are asked directly, and how often by a task."""
+    counts = {"directly": 0, "tasks": 0}
+
+    def counting(name, method):
+        def counted(self, part, worker):
+            counts[name] += 1
+            return method(self, part, worker)
+
+        return counted
+
+    monkeypatch.setattr(round.Round, "_ask", counting("directly", round.Round._ask))
+    monkeypatch.setattr(round.Round, "_submit", counting("tasks", round.Round._submit))
+    return counts
+
+
+@pytest.fixture
+def executor(client, monkeypatch):
+    """An executor whose next calls are direct."""
+    monkeypatch.setattr(crew, "SHOWN", 600.0)
+    executor = DaskExecutor(with_workers(client, 2))
+    assert all_blocks(executor.run(total, BLOCKS)) == list(BLOCKS)
+    return executor
+
+
+def total(blocks):
+    return sum(blocks)
+
+
+def half(blocks, x):
+    return x[: len(x) // 2] * len(blocks)
+
+
+def failing(blocks, error):
+    if 7 in blocks:
+        raise error
+    return len(blocks)
+
+
+def dying(blocks, place, once):
+    try:
+        os.close(os.open(place, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        if once:
+            return sum(blocks)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def napping(blocks):
+    time.sleep(0.4)
+    return os.getpid()
+
+
+def test_the_second_call_is_direct_and_answers_the_same(executor, asked):
+    x = np.arange(10.0)
+    parts = list(executor.run(partial(half, x=x), BLOCKS))
+    assert asked == {"directly": 2, "tasks": 0}
+    assert sorted(b for part, _ in parts for b in part) == list(BLOCKS)
+    for part, answer in parts:
+        assert np.array_equal(answer, x[:5] * len(part))
+
+
+def test_the_scheduler_is_shown_a_task_now_and_then(client, asked):
+    executor = DaskExecutor(client)
+    end = time.monotonic() + 2.5 * crew.SHOWN
+    while time.monotonic() < end:
+        list(executor.run(total, BLOCKS))
+    assert asked["tasks"] == 2 * 3
+    assert asked["directly"] > 20
+
+
+def test_large_work_and_many_parts_go_by_tasks(executor, asked):
+    list(executor.run(partial(half, x=np.ones(INLINE // 8)), BLOCKS))
+    list(executor.run(total, BLOCKS, group=4))
+    assert asked["directly"] == 0
+    assert asked["tasks"] > 2
+
+
+@pytest.mark.parametrize("error", [InputError("the matrix is blue."), OSError(5, "Input/output error", "x.npy")])
+def test_an_error_of_the_work_comes_as_itself(executor, asked, error):
+    with pytest.raises(type(error)) as caught:
+        list(executor.run(partial(failing, error=error), BLOCKS))
+    assert str(caught.value) == str(error)
+    assert asked == {"directly": 2, "tasks": 0}
+    assert len(list(executor.run(total, BLOCKS))) == 2
+
+
+def test_a_worker_that_dies_is_made_up_for_and_its_successor_asked_again(executor, client, asked, tmp_path, quiet):
+    before = set(client.run(os.getpid).values())
+    work = partial(dying, place=tmp_path / "died", once=True)
+    parts = list(executor.run(work, BLOCKS))
+    assert sorted(b for part, _ in parts for b in part) == list(BLOCKS)
+    assert all(answer == sum(part) for part, answer in parts)
+    assert (asked["directly"], asked["tasks"] >= 1) == (2, True)
+    wait_for(lambda: len(client.run(os.getpid)) == 2 and set(client.run(os.getpid).values()) != before)
+    asked.update(directly=0, tasks=0)
+    assert {pid for _, pid in executor.run(napping, BLOCKS)} == set(client.run(os.getpid).values())
+    assert asked == {"directly": 2, "tasks": 0}
+
+
+def test_work_that_kills_every_worker_ends_in_a_sentence(executor, client, tmp_path, quiet):
+    with pytest.raises(WorkerError, match="lost its workers 4 times"):
+        list(executor.run(partial(dying, place=tmp_path / "died", once=False), BLOCKS))
+    with_workers(client, 2)
+
+
+def test_a_worker_that_joins_is_asked_like_the_others(executor, client, asked):
+    with_workers(client, 3)
+    assert len({pid for _, pid in executor.run(napping, BLOCKS)}) == 3
+    assert asked == {"directly": 3, "tasks": 0}
+    with_workers(client, 2)
+    assert len({pid for _, pid in executor.run(napping, BLOCKS)}) == 2
+
+
+def slow_over_three(blocks):
+    if 3 in blocks:
+        time.sleep(3)
+
+
+def test_leaving_early_waits_for_nobody(executor, asked):
+    began = time.monotonic()
+    for _ in executor.run(slow_over_three, BLOCKS):
+        break
+    assert time.monotonic() - began < 2.5
+    assert asked["directly"] == 2
+    assert all_blocks(executor.run(total, BLOCKS)) == list(BLOCKS)
