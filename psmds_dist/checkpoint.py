@@ -57,6 +57,10 @@ DIGEST = hashlib.blake2b
 DIGEST_BYTES = DIGEST().digest_size
 
 
+def _state(name: str, number: int) -> str:
+    return f"{name}.{number:09d}.npz"
+
+
 class Strand:
     """One line of states of a run, of which only the last counts; or, by `add`, pieces that all count."""
 
@@ -83,7 +87,7 @@ class Strand:
         """Keep a piece; a full disk is told and does not end the run."""
         began = time.monotonic()
         try:
-            self._checkpoint.write(f"{self._name}.{number:09d}.npz", arrays)
+            self._checkpoint.write(_state(self._name, number), arrays)
             kept = True
         except OSError as error:
             self._checkpoint.say(f"the run goes on, but its checkpoint is not kept: {error}")
@@ -202,7 +206,9 @@ class Checkpoint:
                 )
 
     def strand(self, name: str) -> Strand:
-        """States of one part of the run."""
+        """States of one part of the run; `NAME` knows them by the names of parts, and nothing else as ours."""
+        if not NAME.fullmatch(_state(name, 0)):
+            raise ValueError(f"states of {name!r} would not be known again: NAME must name all parts of runs.")
         return Strand(self, name)
 
     def write(self, name: str, arrays: Arrays) -> None:

@@ -17,6 +17,7 @@ import click
 
 from psmds_dist import __version__
 from psmds_dist.errors import ClusterLost, Finished, InputError, PsmdsError, StorageError
+from psmds_dist.files import folder_above
 from psmds_dist.interrupts import terminable
 
 if TYPE_CHECKING:
@@ -251,9 +252,7 @@ def _build(
     say_how_to_go_on(target)
     limit = options["memory_limit"]
     executor.require(source.path)
-    place = Path(os.path.realpath(target))
-    above = next(folder for folder in [*place.parents, place] if folder.exists())
-    executor.require(str(above))
+    executor.require(str(folder_above(Path(os.path.realpath(target)))))
     names = read_ids(options["ids"], source.n) if options["ids"] else None
     with counter("writing", options["quiet"]) as show:
         check = build(

@@ -91,6 +91,11 @@ def is_free(path: Path) -> bool:
     return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
+def folder_above(path: Path) -> Path:
+    """Return the nearest directory above a path that is there."""
+    return next(folder for folder in [*path.parents, path] if folder.exists())
+
+
 def sibling(path: Path, role: str) -> Path:
     """Return a new name beside ``path`` for what is on its way to it (``"new"``) or from it (``"old"``)."""
     return path.with_name(f".{path.name}.{role}-{uuid.uuid4().hex[:12]}")

@@ -74,6 +74,11 @@ def test_two_generations_are_kept_and_strands_are_apart(checkpoint):
     assert names == ["solve-1.000000007.npz", "solve.000000003.npz", "solve.000000004.npz"]
 
 
+def test_a_strand_whose_states_would_not_be_found_is_refused(checkpoint):
+    with pytest.raises(ValueError, match="states of 'fresh' would not be known again"):
+        checkpoint.strand("fresh")
+
+
 def test_every_changed_byte_is_noticed(checkpoint, said):
     strand = checkpoint.strand("solve")
     strand.save(1, lambda: {"x": np.zeros(3)})

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from psmds_dist.files import sibling
+from psmds_dist.files import folder_above, sibling
 from psmds_dist.partition import format_bytes
 from psmds_dist.store.nodes import Header, header_at
 from psmds_dist.store.reading import ARRAY, IDS, LANDMARKS
@@ -80,7 +80,7 @@ def _inside(target: PathLike, folder: str) -> InputError:
 
 def require_writable(place: Path, nbytes: int = 0, freed: int = 0) -> None:
     """Refuse a place where so many bytes cannot be written, once those of what gives way are free."""
-    above = next(folder for folder in [*place.parents, place] if folder.exists())
+    above = folder_above(place)
     if reason := _unwritable(above, place):
         raise InputError(
             f"{place} cannot be written, as {above} is no directory to write in ({reason}); give another path."
