@@ -12,7 +12,7 @@ import numpy as np
 
 from landmarks.evidence import agreement
 from landmarks.place import EXACT, FLOOR, ROUGH, Frame, mutual_errors, place
-from landmarks.refine import START, polish_config
+from landmarks.refine import polish_config
 from landmarks.tables import Panel, picked
 from psmds_dist.check import refuse_tiny
 from psmds_dist.config import SolverConfig
@@ -34,6 +34,9 @@ CHEAP = 1e-2
 
 So does that of any start, where its map is extended and then moves as a whole.
 """
+
+NEAR = 0.25
+"""First radius of the start from classical scaling, as a share of its root mean square residual."""
 
 LEAST = 300
 """Landmarks that starts are made for; half of them where there are more than twice as many and no polish follows."""
@@ -98,10 +101,11 @@ def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) ->
             f"fill it in, leave one of the two out, or give n_landmarks (-S) below {len(rows)} and "
             "selection='kmeans++' (--selection kmeans++), which chooses such as do."
         )
-    if not values.any():
+    highest = float(values.max())
+    if not highest:
         raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
     among = Among(np.ascontiguousarray(values))
-    refuse_tiny(among.values.dtype, among.scale, float(among.values.max()))
+    refuse_tiny(among.values.dtype, among.scale, highest)
     return among
 
 
@@ -138,10 +142,11 @@ def _starts(
     """Maps from several starts, the best first: one from classical scaling, the others from random coordinates."""
     x = classical(part.values, n_components)
     residual = math.sqrt(float(mutual_errors(part.values, x).sum())) / len(x)
-    near = SolverConfig(n_components, radius=max(START * residual, FLOOR * part.scale), seed=seed)
+    near = SolverConfig(n_components, radius=max(NEAR * residual, FLOOR * part.scale), seed=seed)
+    far = SolverConfig(n_components, radius=part.scale, eps=CHEAP)
     if cheap:
         near = replace(near, eps=CHEAP)
-    random = [SolverConfig(n_components, eps=CHEAP, seed=seed + k) for k in range(1, n_init)]
+    random = [replace(far, seed=seed + k) for k in range(1, n_init)]
     found = [_run(part, executor, near, start=x), *(_run(part, executor, settings) for settings in random)]
     return sorted(found, key=lambda start: start.stress.mse)
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,13 +52,18 @@ class Layout:
         return lo, min(lo + self.rows, self.n)
 
     def points(self, blocks: Iterable[int]) -> Ints:
-        """Points of some blocks, block by block."""
-        points = self.spread(np.fromiter(blocks, np.int64) * self.rows)
-        return points[points < self.n]
+        """Points of some blocks, block by block; not to be written to."""
+        return _points(self, tuple(blocks))
 
     def spread(self, starts: Ints) -> Ints:
         """For blocks that begin at ``starts``, the places of all their rows, as if every block were full."""
         return (starts[:, None] + np.arange(self.rows)).ravel()
+
+
+@lru_cache(maxsize=2)  # a round asks several times for the points of the same blocks
+def _points(layout: Layout, blocks: tuple[int, ...]) -> Ints:
+    points = layout.spread(np.array(blocks, dtype=np.int64) * layout.rows)
+    return points[points < layout.n]
 
 
 def owners(blocks: Iterable[int], workers: Mapping[str, int]) -> dict[str, list[int]]:

@@ -173,9 +173,9 @@ class RowCache:
 class ResidentRows:
     """A whole matrix that is in memory already; nothing is copied."""
 
-    def __init__(self, matrix: Rows) -> None:
+    def __init__(self, matrix: Rows, layout: Layout) -> None:
         self._matrix = matrix
-        self._layout = _layout(*matrix.shape)
+        self._layout = layout
 
     def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
         """Yield the rows of ``blocks``."""
@@ -196,7 +196,7 @@ def hold(source: RowSource, budget: int) -> HeldRows:
     """
     matrix = getattr(source, "resident", None)
     if matrix is not None:
-        return ResidentRows(matrix)
+        return ResidentRows(matrix, layout_of(source))
     key = f"{source.token}:{budget}"
     with _HELD_LOCK:
         if key not in _HELD:

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import google_crc32c
@@ -69,6 +70,7 @@ class GroupScan:
     columns: Floats
 
 
+@lru_cache(maxsize=1)
 def sketch_weights(n: int) -> Floats:
     """Weights of the symmetry sketch: random signs times random sizes, so that equal faults do not cancel."""
     random = np.random.Generator(np.random.Philox(key=[_KEY, n]))
@@ -180,8 +182,15 @@ def runs(blocks: Iterable[int], most: int) -> Iterator[range]:
 
 
 def panels(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tuple[range, Rows]]:
-    """Read ``blocks`` of a source, up to ``most`` consecutive ones with one call, into one buffer."""
+    """Read ``blocks`` of a source, up to ``most`` consecutive ones with one call, into one buffer.
+
+    Rows that are in memory anyway are used where they are.
+    """
     layout = layout_of(source)
+    matrix: Rows | None = getattr(source, "resident", None)
+    if matrix is not None:
+        yield from ((run, matrix[layout.bounds(run[0])[0] : layout.bounds(run[-1])[1]]) for run in runs(blocks, most))
+        return
     buffer: Rows = np.empty((min(most, len(blocks)) * layout.rows, layout.columns), source.dtype)
     for run in runs(blocks, most):
         lo, hi = layout.bounds(run[0])[0], layout.bounds(run[-1])[1]

@@ -262,7 +262,7 @@ def test_a_panel_of_some_columns_is_cut_by_its_own_width(kept):
     assert (layout.rows, Layout(10_000).rows) == (312, 200)
     cache = RowCache(MatrixRows(panel), kept * 312 * 5 * 4)
     assert_array_equal(deliver(cache, range(layout.count), panel), np.arange(10_000))
-    (batch,) = ResidentRows(panel).batches([0, layout.count - 1])
+    (batch,) = ResidentRows(panel, layout).batches([0, layout.count - 1])
     assert_array_equal(batch.points, [*range(312), *range(*layout.bounds(layout.count - 1))])
 
 

@@ -49,8 +49,17 @@ def available_threads() -> int:
 @contextmanager
 def threads_for(pairs: int) -> Iterator[None]:
     """Leave threads asleep that would find too little to do; with other processes about they cost milliseconds."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(max(1, min(before, pairs // PAIRS_A_THREAD)))
+    with _threads(min(numba.get_num_threads(), pairs // PAIRS_A_THREAD)):
+        yield
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before, count = numba.get_num_threads(), max(1, count)
+    if count == before:  # small epochs notice what setting them takes
+        yield
+        return
+    numba.set_num_threads(count)
     try:
         yield
     finally:
@@ -64,10 +73,5 @@ def parallel_region(threads: int | None = None) -> Iterator[None]:
     The lock is needed where Numba falls back to its workqueue layer, which aborts the process when two
     threads enter it, and costs nothing elsewhere: a kernel uses all the threads it was given.
     """
-    with _PARALLEL_REGION:
-        before = numba.get_num_threads()
-        numba.set_num_threads(max(1, min(threads or available_threads(), available_threads())))
-        try:
-            yield
-        finally:
-            numba.set_num_threads(before)
+    with _PARALLEL_REGION, _threads(min(threads or available_threads(), available_threads())):
+        yield

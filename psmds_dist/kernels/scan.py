@@ -56,19 +56,20 @@ def _scan_tiles(rows: Rows, start: int, weights: Floats, columns: Floats, sums: 
     for k in prange(sums.shape[1]):
         a, b = k * TILE, min((k + 1) * TILE, n)
         low, high = rows[0, a:b].copy(), rows[0, a:b].copy()
-        for i in range(m):
-            _extremes(rows[i, a:b], low, high)
-            sums[i, k] = _row_sums(rows[i, a:b], weights[0, a:b], weights[1, a:b])
         for i in range(0, m, 2):
-            p, q = start + i, min(i + 1, m - 1)
-            keep = 1.0 if q > i else 0.0  # an odd last row is paired with itself, at no weight
+            last = min(i + 1, m - 1)
+            for row in range(i, last + 1):
+                _extremes(rows[row, a:b], low, high)
+                sums[row, k] = _row_sums(rows[row, a:b], weights[0, a:b], weights[1, a:b])
+            p, q = start + i, start + last
+            keep = 1.0 if last > i else 0.0  # an odd last row is paired with itself, at no weight
             _column_sums(
                 rows[i, a:b],
-                rows[q, a:b],
+                rows[last, a:b],
                 weights[0, p],
-                keep * weights[0, start + q],
+                keep * weights[0, q],
                 weights[1, p],
-                keep * weights[1, start + q],
+                keep * weights[1, q],
                 columns[0, a:b],
                 columns[1, a:b],
             )
