@@ -37,6 +37,18 @@ ROUND_BASE, ROUND_WORKER = 0.012, 0.0045
 """Seconds of a round on a cluster, and of each of its workers in it: processor time of scheduler and client together
 (``python -m tests.benchmarks --only overhead scheduler``)."""
 
+ASK_BASE, ASK_WORKER = 0.005, 0.0015
+"""The same where workers are asked directly (``python -m tests.benchmarks --only workers planning``)."""
+
+INLINE = 2**22
+"""Most bytes that workers are asked with directly in a round; what is larger they fetch from each other."""
+
+HANDED = 6.5e-11
+"""Seconds that a byte takes beside being read: a thread is woken for every block, and a kernel begins anew."""
+
+TOUCHED = 5e-11
+"""Seconds that a byte takes beside this when it is kept: its memory is new, and its checksum is tested."""
+
 LOCAL_EPOCH = 5e-4
 """Seconds of an epoch in this process beside its kernels."""
 
@@ -68,6 +80,8 @@ class Rates:
         Bytes that the scheduler, or the process that started the run, sends or receives.
     round_base, round_worker : float
         Seconds of a round beside all this, and of each worker in it.
+    ask_base, ask_worker : float
+        The same where little goes to the workers, so that they are asked directly.
     point : float
         Seconds for a point's move in the process that started the run.
     """
@@ -79,11 +93,19 @@ class Rates:
     network: float = 1.25e9
     round_base: float = ROUND_BASE
     round_worker: float = ROUND_WORKER
+    ask_base: float = ASK_BASE
+    ask_worker: float = ASK_WORKER
     point: float = 1e-7
 
     def pairs(self, dims: int) -> float:
         """Pairs of points a thread, all axes tried both ways."""
         return self.roots / (2 * dims + 1)
+
+    def round(self, workers: int, nbytes: float) -> float:
+        """Seconds of a round with so many workers, each of which is sent so many bytes."""
+        if workers * nbytes <= INLINE:
+            return self.ask_base + self.ask_worker * workers
+        return self.round_base + self.round_worker * workers
 
 
 @dataclass(frozen=True)
@@ -230,7 +252,7 @@ def _exact_stages(job: Job, rates: Rates) -> Sequence[Stage]:
     first = 1 if job.kept else 0
     epoch = partial(_pass, job=job, rates=rates, pairs=1.0, answer=ANSWER / ROUNDS, snapshot=4, rounds=ROUNDS)
     if first:
-        stages.append(epoch("first epoch"))
+        stages.append(epoch("first epoch", kept=job.kept))
     stages.append(epoch("epochs", share=1 - job.kept, times=max(0, job.epochs - first)))
     scale = MEASURED * 5 / (2 * job.dims + 1)
     stages.append(_pass("measurement", job, rates, share=1 - job.kept, pairs=scale, answer=24, snapshot=8))
@@ -269,6 +291,7 @@ def _pass(
     pairs: float,
     answer: float,
     share: float = 1.0,
+    kept: float = 0.0,
     times: int = 1,
     snapshot: int = 0,
     rounds: int = 1,
@@ -281,8 +304,8 @@ def _pass(
         Cost of a pair in pairs of the move kernel.
     answer : float
         Bytes of a point's answer in a round.
-    share : float
-        Share of the rows that is read.
+    share, kept : float
+        Share of the rows that is read, and that is kept from now on.
     times : int
         Passes.
     snapshot : int
@@ -293,14 +316,15 @@ def _pass(
     work = job.n * job.columns * pairs / (rates.pairs(job.dims) * job.threads * job.workers)
     taken = share * job.nbytes * job.read_cost
     made = job.n * job.columns / (rates.distances * job.workers) if job.computed else taken / (rates.disk * job.workers)
+    handed = (taken * HANDED + kept * job.nbytes * TOUCHED) / job.workers
     sent = 0.0 if job.local else rounds * job.n * (2 * answer + snapshot * job.dims * (1 + min(job.workers, FANOUT)))
     return Stage(
         name,
         kernel=times * work,
         disk=times * made,
-        busy=times * made * (1 / job.threads if job.computed else rates.reading),
+        busy=times * (made / job.threads if job.computed else made * rates.reading + handed),
         network=times * sent / rates.network,
-        scheduler=0.0 if job.local else times * rounds * (rates.round_base + rates.round_worker * job.workers),
+        scheduler=0.0 if job.local else times * rounds * rates.round(job.workers, job.n * job.dims * snapshot),
         here=times * job.n * rates.point,
         disk_bytes=0.0 if job.computed else times * taken,
         network_bytes=times * sent,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psmds_dist import probe
-from psmds_dist.cost import RESOURCES, Job, Rates, estimate
+from psmds_dist.cost import HANDED, RESOURCES, TOUCHED, Job, Rates, estimate
 from psmds_dist.forecast import job_of, plan_of, report, rows_of
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.partition import parse_bytes
@@ -54,8 +54,21 @@ def test_an_epoch_takes_its_roots_and_its_bytes():
 def test_reading_that_keeps_a_core_busy_holds_the_kernel_up(more, busy):
     job = Job(n=100_000, workers=4, threads=8, epochs=11, checked=True, **more)
     epochs = stage(estimate(job, Rates(roots=5e9, disk=2e9, reading=0.4)), "epochs")
-    assert epochs.busy == pytest.approx(busy * epochs.disk)
+    assert epochs.busy == pytest.approx(busy * epochs.disk + HANDED * epochs.disk_bytes / 4)
     assert epochs.seconds == pytest.approx(max(epochs.kernel + epochs.busy, epochs.disk) + epochs.here)
+
+
+def test_what_is_kept_takes_the_first_epoch_longer():
+    job = Job(n=100_000, workers=4, kept=0.5, epochs=2, checked=True)
+    first, second = (stage(estimate(job, Rates(roots=5e9)), name) for name in ("first epoch", "epochs"))
+    assert first.busy == pytest.approx(2 * second.busy + TOUCHED * 0.5 * 4e10 / 4)
+
+
+@pytest.mark.parametrize(("n", "seconds"), [(20_000, 0.1 + 4 * 0.01), (200_000, 1.0 + 4 * 0.1)])
+def test_workers_that_are_sent_little_are_asked_directly(n, seconds):
+    rates = Rates(roots=5e9, round_base=1.0, round_worker=0.1, ask_base=0.1, ask_worker=0.01)
+    job = Job(n=n, workers=4, epochs=1, checked=True, local=False)
+    assert stage(estimate(job, rates), "epochs").scheduler == pytest.approx(2 * seconds)
 
 
 @given(JOBS)
@@ -81,7 +94,7 @@ def test_faster_threads_never_take_longer(job, times):
         ({"roots": 1e3}, "the kernel"),
         ({"disk": 1e3}, "the disk"),
         ({"network": 1.0}, "the network"),
-        ({"round_base": 1e6}, "the scheduler"),
+        ({"round_base": 1e6, "ask_base": 1e6}, "the scheduler"),
         ({"point": 10.0}, "the process that starts the run"),
     ],
 )

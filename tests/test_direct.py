@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from psmds_dist.cost import INLINE
 from psmds_dist.executor import DaskExecutor, crew, round
-from psmds_dist.executor.round import INLINE
 from psmds_dist.types import InputError, WorkerError
 from tests.clusters import all_blocks, wait_for, with_workers
 

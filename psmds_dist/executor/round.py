@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from psmds_dist.cost import INLINE
 from psmds_dist.executor.crew import Crew, Worker
 from psmds_dist.executor.direct import Asked
 from psmds_dist.executor.faults import ATTEMPTS, is_loss, lost_too_often, raise_explained
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from distributed import Future
 
 R = TypeVar("R")
-
-INLINE = 2**22
-"""Bytes that a call may send with its parts; what is larger is sent once, and workers fetch it from each other."""
 
 LOOK = 1.0
 """Seconds between two looks at the workers of a call that lasts."""
