@@ -85,7 +85,7 @@ def _stand_ins(count: int) -> Iterator[Any]:
 
 
 def planning(settings: Settings) -> list[Record]:
-    """Predicted against actual seconds of whole runs, given their epochs; of three tries the middle one."""
+    """Predicted against actual seconds of whole runs, given their epochs; of five tries the middle one."""
     pairs: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for n, dims in settings.pick([(3000, 2)], *[[(6000, 2), (6000, 5), (12_000, 2)]] * 2):
@@ -94,9 +94,9 @@ def planning(settings: Settings) -> list[Record]:
             build(open_points(f"{folder}/points.npy"), store, InProcessExecutor(), overwrite=True)
             share = 4 * n * n // 4
             for name, limit, workers in (("kept", 4096 * MIB, 1), ("streamed", share, 1), ("2 workers", share, 2)):
-                tries = [_exact(store, dims, limit, workers) for _ in range(settings.pick(1, 3, 3))]
+                tries = [_exact(store, dims, limit, workers) for _ in range(settings.pick(1, 5, 5))]
                 pairs[f"N = {n:,}, L = {dims}, {name}"] = _middle(tries)
-        for tries in zip(*(_by_landmarks(folder).items() for _ in range(settings.pick(1, 3, 3))), strict=True):
+        for tries in zip(*(_by_landmarks(folder).items() for _ in range(settings.pick(1, 5, 5))), strict=True):
             pairs[tries[0][0]] = _middle([pair for _, pair in tries])
     found: list[Record] = [
         {"what": name, "predicted": predicted, "actual": actual, "ratio": predicted / actual}
