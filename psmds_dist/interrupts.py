@@ -65,17 +65,18 @@ def kept_back() -> Iterator[None]:
     """Start threads and processes that a Ctrl-C at the terminal does not reach: the run ends them, in order.
 
     They inherit that the signal is blocked, and so do workers that are started again later. A Ctrl-C that comes
-    meanwhile counts at the end, when there is something to be ended in order.
+    meanwhile, or a SIGTERM that means the same, counts at the end, when there is something to be ended in order.
     """
     ensure_running()  # Python's own helper process, whose start would unblock the signal
     caught: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if _here() else None
+    heeded = [s for s in (signal.SIGINT, signal.SIGTERM) if _here() and callable(signal.getsignal(s))]
+    before = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in heeded}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if _here():
-            signal.signal(signal.SIGINT, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if caught:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(caught[0])

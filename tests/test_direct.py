@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from psmds_dist.cost import INLINE
 from psmds_dist.executor import DaskExecutor, crew, round
+from psmds_dist.executor.direct import OPERATION, listen
 from psmds_dist.types import InputError, WorkerError
 from tests.clusters import all_blocks, wait_for, with_workers
 
@@ -143,3 +145,49 @@ def test_leaving_early_waits_for_nobody(executor, asked):
     assert time.monotonic() - began < 2.5
     assert asked["directly"] == 2
     assert all_blocks(executor.run(total, BLOCKS)) == list(BLOCKS)
+
+
+def forget(dask_worker):
+    return dask_worker.handlers.pop(OPERATION) is not None
+
+
+def test_a_successor_at_the_same_address_is_taught_anew(executor, client, asked, quiet):
+    list(executor.run(total, BLOCKS))
+    assert all(client.run(forget).values())
+    assert all_blocks(executor.run(total, BLOCKS)) == list(BLOCKS)
+    assert asked == {"directly": 4, "tasks": 2}
+    list(executor.run(total, BLOCKS))
+    assert asked == {"directly": 6, "tasks": 2}
+
+
+async def ask_without_threads(dask_worker):
+    """Ask a worker that has closed its threads already."""
+    before = dask_worker.executors["default"]
+    dask_worker.executors["default"] = ThreadPoolExecutor(1)
+    dask_worker.executors["default"].shutdown()
+    try:
+        return await dask_worker.handlers[OPERATION](total, [1])
+    finally:
+        dask_worker.executors["default"] = before
+
+
+def test_what_keeps_a_worker_from_its_work_is_not_an_error_of_the_work(client, quiet):
+    assert all(client.run(listen).values())
+    errors = client.run(ask_without_threads, on_error="return").values()
+    assert [str(error) for error in errors] == ["cannot schedule new futures after shutdown"] * 2
+
+
+def needs(dask_scheduler):
+    """Whether the scheduler, by its own judgement, is idle, and the workers that it could do without."""
+    dask_scheduler.check_idle()  # notes what has changed since it looked last
+    return dask_scheduler.check_idle() is not None, dask_scheduler.workers_to_close()
+
+
+def test_the_scheduler_sees_that_workers_asked_directly_are_needed(executor, client, asked):
+    wait_for(lambda: client.run_on_scheduler(needs)[0])
+    list(executor.run(total, BLOCKS))
+    wait_for(lambda: client.run_on_scheduler(needs) == (False, []))
+    for _ in range(20):
+        list(executor.run(total, BLOCKS))
+        assert client.run_on_scheduler(needs) == (False, [])
+    assert asked == {"directly": 42, "tasks": 0}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from psmds_dist import PatternSearchMDS
-from psmds_dist.interrupts import heard, terminable
+from psmds_dist.interrupts import heard, kept_back, terminable
 
 
 class Interrupting:
@@ -74,3 +74,19 @@ def test_terminable_makes_an_interrupt_of_a_termination():
     with pytest.raises(KeyboardInterrupt), terminable():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_started_is_complete_when_an_interrupt_counts(number):
+    done = []
+
+    def run():
+        with terminable():
+            with kept_back():
+                signal.raise_signal(number)
+                done.append("started")
+            done.append("used")
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert done == ["started"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psmds_dist.executor.direct import listen
 from psmds_dist.executor.faults import ATTEMPTS
-from psmds_dist.executor.tasks import probe
+from psmds_dist.executor.tasks import probe, stay
 from psmds_dist.types import ClusterLost
 
 if TYPE_CHECKING:
@@ -73,7 +73,13 @@ class Crew:
         self.shown = -math.inf
         """When the scheduler last saw tasks of a call."""
 
-        self._listening: set[str] = set()
+        self.listening: set[str] = set()
+        """Addresses of workers that were taught to answer; after a loss a successor may be at one of them."""
+
+        self._kept = -math.inf
+        self.stays: list[Future] = []
+        """Tasks by which the scheduler sees that workers are needed."""
+
         self._silent: set[str] = set()
         self._suspects: dict[str, Future] = {}
 
@@ -125,9 +131,16 @@ class Crew:
         if time.monotonic() - self.shown > SHOWN:
             return False
         able = {worker.address for worker in self.able.values()}
-        if not able <= self._listening:
-            self._listening = {address for address, answer in self.ask(listen).items() if answer is True}
-        return able <= self._listening
+        if not able <= self.listening:
+            self.listening = {address for address, answer in self.ask(listen).items() if answer is True}
+        return able <= self.listening
+
+    def keep(self) -> None:
+        """Leave a task with workers that are asked directly, lest the scheduler close them, or itself, as idle."""
+        if time.monotonic() - self._kept > SHOWN:
+            self._kept = time.monotonic()
+            addresses = [worker.address for worker in self.able.values()]
+            self.stays = [self.client.submit(stay, 2 * SHOWN, pure=False, workers=[a]) for a in addresses]
 
     def suspect(self, address: str) -> None:
         """Give a worker no more blocks until it answers."""

@@ -1,7 +1,7 @@
 """Work that a worker is asked for directly: half of what a round by tasks costs beside the work is Dask's planning.
 
 The scheduler passes question and answer on and neither plans nor counts them. So whoever asks must look after lost
-workers, and must show a task now and then, by which adaptive clusters and idle timeouts tell that there is work.
+workers, and must leave a task with each (`Crew.keep`): by tasks adaptive clusters and idle timeouts tell who is needed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ def listen(dask_worker: Worker) -> bool:
 
     async def answer(work: Work[Any], blocks: list[int]) -> dict[str, Any]:
         loop, threads = asyncio.get_running_loop(), dask_worker.state.nthreads
+        # what is raised here, and not by the work, is a loss: a worker that closes takes no more work
+        return await loop.run_in_executor(dask_worker.executor, outcome, work, blocks, threads)
+
+    def outcome(work: Work[Any], blocks: list[int], threads: int) -> dict[str, Any]:
         try:
-            result = await loop.run_in_executor(dask_worker.executor, compute, work, blocks, threads)
+            return {"status": "OK", "result": to_serialize(compute(work, blocks, threads))}
         except Exception as error:
             return dict(error_message(error))
-        return {"status": "OK", "result": to_serialize(result)}
 
     dask_worker.handlers[OPERATION] = answer
     return True

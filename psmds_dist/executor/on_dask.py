@@ -159,6 +159,7 @@ class DaskExecutor:
         What `prepare` left with the scheduler goes too, lest workers without this package fail to join later.
         """
         self._crew.lingering.clear()
+        self._crew.stays.clear()
         if self._client.status != "running":
             return
         with contextlib.suppress(OSError, RuntimeError, TimeoutError, ValueError):  # a new scheduler knows no plugin

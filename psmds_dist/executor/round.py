@@ -104,6 +104,8 @@ class Round(Generic[R]):
             self._drop(list(self._out))
 
     def _begin(self, errands: list[Errand]) -> None:
+        if self._directly:
+            self._crew.keep()
         for errand in errands:
             self._issue(errand.part, errand.worker)
         self._crew.lingering.clear()
@@ -166,6 +168,7 @@ class Round(Generic[R]):
             raise lost_too_often(cause)
         self._held = None  # it may be lost as well
         self._directly = False
+        self._crew.listening.clear()
         self._looked = 0.0
 
     def _drop(self, futures: list[Future | Asked[R]]) -> None:
@@ -180,6 +183,8 @@ class Round(Generic[R]):
         """Give to others what is with workers that are gone, silent or late."""
         self._looked = time.monotonic()
         able = self._crew.look()
+        if self._directly:
+            self._crew.keep()
         late = [worker.address for worker in able.values() if self._is_late(worker)]
         for address in late if len(late) < len(able) else []:  # where all are late it is the machine that is slow
             self._crew.suspect(address)

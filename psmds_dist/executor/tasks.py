@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,6 +47,14 @@ def probe() -> None:
     """Come back once nothing else of ours runs in this worker."""
     with parallel_region():
         pass
+
+
+def stay(seconds: float) -> None:
+    """Make the scheduler see this worker at work for some seconds, without taking one of its threads."""
+    from distributed import secede
+
+    secede()
+    time.sleep(seconds)
 
 
 def at_start(client: Client, name: str, function: Callable[[], object]) -> Any:
