@@ -86,8 +86,8 @@ def test_the_scheduler_is_shown_a_task_now_and_then(client, asked):
     end = time.monotonic() + 2.5 * crew.SHOWN
     while time.monotonic() < end:
         list(executor.run(total, BLOCKS))
-    assert asked["tasks"] == 2 * 3
-    assert asked["directly"] > 20
+    assert asked["tasks"] in (4, 6)  # at the beginning and after each second, unless the machine stops for one
+    assert asked["directly"] > asked["tasks"]
 
 
 def test_large_work_and_many_parts_go_by_tasks(executor, asked):
