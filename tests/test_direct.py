@@ -35,10 +35,11 @@ def asked(monkeypatch):
     return counts
 
 
-@pytest.fixture
-def executor(client, monkeypatch):
+@pytest.fixture(params=[True, False], ids=["reached", "through the scheduler"])
+def executor(client, monkeypatch, request):
     """An executor whose next calls are direct."""
     monkeypatch.setattr(crew, "SHOWN", 600.0)
+    monkeypatch.setattr(client, "direct_to_workers", request.param)
     executor = DaskExecutor(with_workers(client, 2))
     assert all_blocks(executor.run(total, BLOCKS)) == list(BLOCKS)
     return executor
@@ -115,6 +116,7 @@ def test_a_worker_that_dies_is_made_up_for_and_its_successor_asked_again(executo
     assert (asked["directly"], asked["tasks"] >= 1) == (2, True)
     wait_for(lambda: len(client.run(os.getpid)) == 2 and set(client.run(os.getpid).values()) != before)
     asked.update(directly=0, tasks=0)
+    time.sleep(crew.RECENT)
     assert {pid for _, pid in executor.run(napping, BLOCKS)} == set(client.run(os.getpid).values())
     assert asked == {"directly": 2, "tasks": 0}
 
@@ -127,6 +129,7 @@ def test_work_that_kills_every_worker_ends_in_a_sentence(executor, client, tmp_p
 
 def test_a_worker_that_joins_is_asked_like_the_others(executor, client, asked):
     with_workers(client, 3)
+    time.sleep(crew.RECENT)
     assert len({pid for _, pid in executor.run(napping, BLOCKS)}) == 3
     assert asked == {"directly": 3, "tasks": 0}
     with_workers(client, 2)

@@ -132,7 +132,7 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
                     "or stops them, most often a lack of memory, and run it again."
                 ) from error
             stack.enter_context(cluster)
-        yield stack.enter_context(Client(cluster, set_as_default=False))
+        yield stack.enter_context(Client(cluster, set_as_default=False, direct_to_workers=True))
 
 
 @contextlib.contextmanager

@@ -28,6 +28,9 @@ PATIENCE = 60
 PAUSE = 0.5
 """Seconds until an order is given again in the middle of which a worker died."""
 
+RECENT = 1.0
+"""Seconds for which it is good to have looked at the workers: one that goes meanwhile is noticed all the same."""
+
 SHOWN = 1.0
 """Seconds for which a call by tasks is good: until then the scheduler need not see the next ones."""
 
@@ -70,6 +73,7 @@ class Crew:
         self.lingering: dict[str, Future] = {}
         """The last answer of each worker, let go of with the next call: a message holds the next one up for 10 ms."""
 
+        self._seen = -math.inf
         self.shown = -math.inf
         """When the scheduler last saw tasks of a call."""
 
@@ -94,7 +98,12 @@ class Crew:
                 self.present = {address: _worker(address, facts) for address, facts in info.items()}
         self._suspects = {a: f for a, f in self._suspects.items() if a in self.present and not f.done()}
         self._note_silence()
+        self._seen = time.monotonic()
         return self.able
+
+    def recent(self) -> dict[str, Worker]:
+        """Workers that were able a moment ago, by name; none when nobody has looked since."""
+        return self.able if time.monotonic() - self._seen < RECENT else {}
 
     def holders(self, future: Future) -> set[str]:
         """Addresses of the workers that hold a result, as far as the scheduler can be asked."""

@@ -1,7 +1,8 @@
 """Work that a worker is asked for directly: half of what a round by tasks costs beside the work is Dask's planning.
 
-The scheduler passes question and answer on and neither plans nor counts them. So whoever asks must look after lost
-workers, and must leave a task with each (`Crew.keep`): by tasks adaptive clusters and idle timeouts tell who is needed.
+The scheduler passes question and answer on, unless the client can reach workers (``direct_to_workers``), and neither
+plans nor counts them. So whoever asks must look after lost workers, and must leave a task with each (`Crew.keep`): by
+tasks adaptive clusters and idle timeouts tell who is needed.
 """
 
 from __future__ import annotations
@@ -90,7 +91,11 @@ class Asked(Generic[R]):
 async def _ask(client: Client, address: str, work: Work[R], blocks: list[int]) -> dict[str, Any]:
     from distributed.protocol import to_serialize
 
-    question = {"op": OPERATION, "work": to_serialize(work), "blocks": blocks}
-    answers = await client.scheduler.broadcast(msg=question, workers=[address], on_error="ignore")
+    question = {"work": to_serialize(work), "blocks": blocks}
+    if client.direct_to_workers:  # whoever made the client says that it can reach them
+        reached: dict[str, Any] = await getattr(client.rpc(address), OPERATION)(**question)
+        return reached
+    message = {"op": OPERATION, **question}
+    answers = await client.scheduler.broadcast(msg=message, workers=[address], on_error="ignore")
     answer: dict[str, Any] = answers[address]
     return answer

@@ -82,7 +82,7 @@ class Round(Generic[R]):
 
     def results(self, blocks: Sequence[int], group: int | None) -> Iterator[tuple[Sequence[int], R]]:
         """Yield each part with its answer as it comes."""
-        able = self._crew.await_able()
+        able = self._crew.recent() or self._crew.await_able()
         owned = owners(blocks, {name: worker.threads for name, worker in able.items()})
         errands = [Errand(Part(part), able[name]) for name, own in owned.items() for part in groups(own, group)]
         self._open = dict.fromkeys(errand.part for errand in errands)
