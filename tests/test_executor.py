@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import psutil
 import pytest
+from distributed import Client
 from distributed.comm import CommClosedError
 
 from psmds_dist import rows
@@ -23,7 +24,7 @@ from psmds_dist.executor.round import Errand, Part, Round
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.rows import RowCache, hold
-from psmds_dist.types import InputError, WorkerError
+from psmds_dist.types import ClusterLost, InputError, WorkerError
 from tests.clusters import all_blocks, wait_for
 
 BLOCKS = range(3, 40)
@@ -227,6 +228,13 @@ def test_a_client_that_is_about_to_lose_its_scheduler_knows_no_more_than_before(
     monkeypatch.setattr(client, "who_has", closing)
     assert executor._crew.look() == before
     assert executor._crew.holders(future) == set()
+
+
+def test_a_task_that_comes_after_the_scheduler_was_lost_ends_in_a_sentence(client):
+    with Client(client.scheduler.address, set_as_default=False) as second:
+        executor = DaskExecutor(second)
+    with pytest.raises(ClusterLost, match="the Dask scheduler is gone, or the client was closed"):
+        executor._crew.submit(int)
 
 
 @pytest.mark.slow

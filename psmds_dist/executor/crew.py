@@ -149,7 +149,7 @@ class Crew:
         if time.monotonic() - self._kept > SHOWN:
             self._kept = time.monotonic()
             addresses = [worker.address for worker in self.able.values()]
-            self.stays = [self.client.submit(stay, 2 * SHOWN, pure=False, workers=[a]) for a in addresses]
+            self.stays = [self.submit(stay, 2 * SHOWN, workers=[a]) for a in addresses]
 
     def suspect(self, address: str) -> None:
         """Give a worker no more blocks until it answers."""
@@ -157,11 +157,19 @@ class Crew:
             return
         log.info("worker %s is late: others do its work until it answers", address)
         key = f"psmds-probe-{uuid.uuid4().hex}"
-        self._suspects[address] = self.client.submit(probe, key=key, pure=False, workers=[address])
+        self._suspects[address] = self.submit(probe, key=key, workers=[address])
 
     def is_suspect(self, address: str) -> bool:
         """Whether a worker has missed a deadline and not answered since."""
         return address in self._suspects
+
+    def submit(self, function: Callable[..., Any], *args: Any, **how: Any) -> Future:
+        """Submit a task; a client that has lost its scheduler meanwhile says so in words of ours."""
+        try:
+            return self.client.submit(function, *args, pure=False, **how)
+        except Exception:  # Dask has its own for this only lately
+            self.require_scheduler()
+            raise
 
     def require_scheduler(self) -> None:
         """Raise when the client has given up on its scheduler, which Dask lets it try for half a minute."""
@@ -189,7 +197,7 @@ class Crew:
                 log.info("no worker is connected to %s: waiting for one", self._place())
                 told = True
             if call is None or call.done():
-                call = self.client.submit(int, pure=False)
+                call = self.submit(int)
             time.sleep(0.1)
         return self.able
 
@@ -207,7 +215,7 @@ class Crew:
         while (left := end - time.monotonic()) > 0:
             able = sorted(worker.address for worker in self.await_able(left).values())
             if able != asked_of:  # a task that waits for workers which are gone would wait for ever
-                asked, asked_of = self.client.submit(int, pure=False, workers=able), able
+                asked, asked_of = self.submit(int, workers=able), able
             try:
                 asked.result(timeout=min(QUIET, left))
             except (TimeoutError, CancelledError):

@@ -126,14 +126,14 @@ class Round(Generic[R]):
             self._held = self._send(worker)
         blocks = np.array(part.blocks, dtype=np.int64)  # not a list, in which Dask would look for futures
         key = f"psmds-{uuid.uuid4().hex}"
-        return self._crew.client.submit(call, self._held, blocks, key=key, pure=False, workers=[worker.address])
+        return self._crew.submit(call, self._held, blocks, key=key, workers=[worker.address])
 
     def _send(self, worker: Worker) -> Future:
         """Put the work, with the coordinates in it, on a worker; the others fetch it there."""
         key = f"psmds-work-{uuid.uuid4().hex}"
         where = {"workers": [worker.address], "allow_other_workers": True}
         with _large_messages():
-            return self._crew.client.submit(identity, self._work, key=key, pure=False, **where)
+            return self._crew.submit(identity, self._work, key=key, **where)
 
     def _next(self) -> Future | Asked[R] | None:
         try:
