@@ -38,7 +38,7 @@ ROUND_BASE, ROUND_WORKER = 0.012, 0.0045
 (``python -m tests.benchmarks --only overhead scheduler``)."""
 
 ASK_BASE, ASK_WORKER = 0.005, 0.0015
-"""The same where workers are asked directly (``python -m tests.benchmarks --only workers planning``)."""
+"""The same where workers are asked directly (``python -m tests.benchmarks --only planning`` holds it against runs)."""
 
 INLINE = 2**22
 """Most bytes that workers are asked with directly in a round; what is larger they fetch from each other."""
