@@ -262,7 +262,8 @@ def panel(source: str, target: str, **options: Any) -> None:
     """
     from landmarks.building import build_panel
     from landmarks.data import open_data
-    from landmarks.fit import LandmarkConfig, choose_landmarks
+    from landmarks.fit import choose_landmarks
+    from landmarks.types import LandmarkConfig
     from psmds_dist.partition import format_bytes, parse_bytes
     from psmds_dist.report import counter
     from psmds_dist.store import require_apart

@@ -12,8 +12,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from landmarks.data import AnyData, open_data
-from landmarks.fit import LandmarkConfig, LandmarkFit, fit
+from landmarks.fit import fit
 from landmarks.model import Model
+from landmarks.types import LandmarkConfig, LandmarkFit
 from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
 from psmds_dist.estimator import OnCluster, executor_for, seed_of
 from psmds_dist.executor import AnyExecutor

@@ -67,6 +67,10 @@ class Among:
         squares: Floats = np.square(self.values, dtype=np.float64).mean(axis=1)
         return squares
 
+    def frame(self, coordinates: Floats, closed_form: str) -> Frame:
+        """What points are placed by once the landmarks are at ``(S, L)`` coordinates."""
+        return Frame.of(coordinates, self.scale, self.mean_squares if closed_form == "classical" else None)
+
     def part(self, which: Ints) -> Among:
         """The same for some of them."""
         return Among(np.ascontiguousarray(self.values[np.ix_(which, which)]))

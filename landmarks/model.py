@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from landmarks.evidence import StressEstimate
-from landmarks.fit import Data, LandmarkFit
 from landmarks.panel import points_panel
 from landmarks.place import Frame, place
 from landmarks.tables import array_panel, without_mask
+from landmarks.types import Data, LandmarkFit
 from psmds_dist.arrays import as_array, fill
 from psmds_dist.checkpoint import plain
 from psmds_dist.ingest import Metric

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from landmarks.data import USUAL, MatrixData
-from landmarks.fit import LandmarkConfig, fit
+from landmarks.fit import fit
 from landmarks.levels import LEAST
 from landmarks.refine import polish_radius
+from landmarks.types import LandmarkConfig
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.starts import Start

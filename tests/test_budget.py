@@ -34,7 +34,8 @@ print(*found.peak_memory.values(), found.plan.cached_share)
 
 LANDMARKS = """
 from landmarks.data import open_data
-from landmarks.fit import LandmarkConfig, fit
+from landmarks.fit import fit
+from landmarks.types import LandmarkConfig
 from psmds_dist.types import BudgetError
 config = LandmarkConfig(n_landmarks=%d, refine=%r)
 with open_data(folder + "/%s", executor, metric=%r, memory_limit=limit) as data:

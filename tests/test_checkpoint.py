@@ -17,9 +17,10 @@ from reference import distances
 from scipy.spatial.distance import cdist
 
 from landmarks import LandmarkMDS
-from landmarks.fit import LandmarkConfig, _identity
+from landmarks.fit import _identity
 from landmarks.inputs import matrix_panel
 from landmarks.panel import store_panel
+from landmarks.types import LandmarkConfig
 from psmds_dist import PatternSearchMDS
 from psmds_dist.checkpoint import NOWHERE, Checkpoint, differences, keeper
 from psmds_dist.cli import INTERRUPTED, TRY_AGAIN, main

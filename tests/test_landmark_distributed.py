@@ -14,9 +14,10 @@ from scipy.spatial.distance import pdist, squareform
 from landmarks import LandmarkMDS
 from landmarks.building import build_panel
 from landmarks.data import PanelData
-from landmarks.fit import LandmarkConfig, fit
+from landmarks.fit import fit
 from landmarks.panel import points_panel
 from landmarks.tables import array_panel
+from landmarks.types import LandmarkConfig
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.store import open_panel

@@ -24,10 +24,11 @@ from landmarks import LandmarkMDS
 from landmarks.building import build_panel
 from landmarks.data import open_data
 from landmarks.evidence import estimate
-from landmarks.fit import JUDGE, LandmarkConfig, _hold_out
+from landmarks.heldout import JUDGE, hold_out
 from landmarks.model import Model
 from landmarks.panel import points_panel
 from landmarks.tables import array_panel
+from landmarks.types import LandmarkConfig
 from psmds_dist import PatternSearchMDS
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows, build
@@ -183,14 +184,14 @@ def test_held_out_pairs_never_involve_landmarks(given):
     with open_data(X, InProcessExecutor(), **settings) as data:
         chosen = np.arange(40)
         for stream in (17, JUDGE):
-            held_out = _hold_out(data, chosen, LandmarkConfig(), stream)
+            held_out = hold_out(data, chosen, LandmarkConfig(), stream)
             assert not np.intersect1d(held_out.points, chosen).size
             assert not np.intersect1d(held_out.rows, held_out.columns).size
             assert_allclose(held_out.values, matrix()[np.ix_(held_out.rows, held_out.columns)], rtol=1e-6)
             if given == "panel":
                 assert held_out.rows.tolist() == list(range(40, 50))
         if given == "panel":
-            assert _hold_out(data, np.arange(50), LandmarkConfig()) is None
+            assert hold_out(data, np.arange(50), LandmarkConfig()) is None
 
 
 def test_without_evidence_nothing_is_claimed():
@@ -646,7 +647,7 @@ def test_the_evidence_of_a_panel_owes_nothing_to_what_it_is_measured_by():
     rest = np.setdiff1d(np.arange(60), aside)
     without = LandmarkMDS(landmarks=rest, evidence=False, random_state=0).fit(panel[:, rest])
     with open_data(panel, InProcessExecutor(), landmarks=range(60)) as data:
-        held_out = _hold_out(data, rest, LandmarkConfig())
+        held_out = hold_out(data, rest, LandmarkConfig())
     assert_array_equal(held_out.rows, aside)
     x = without.embedding_
     measured = estimate(held_out, x[held_out.rows], x[held_out.columns])
@@ -846,7 +847,7 @@ def test_refinement_through_the_panel_never_raises_what_it_is_judged_by():
         settings = {"n_landmarks": 100, "random_state": seed}
         placed, refined = (LandmarkMDS(refine=r, **settings).fit(sorted_digits()) for r in ("none", "panel"))
         with open_data(sorted_digits(), InProcessExecutor()) as data:
-            pairs = _hold_out(data, placed.landmarks_, LandmarkConfig(seed=seed), JUDGE)
+            pairs = hold_out(data, placed.landmarks_, LandmarkConfig(seed=seed), JUDGE)
         stress = []
         for mds in (placed, refined):
             d = cdist(mds.embedding_[pairs.rows], mds.embedding_[pairs.columns])
