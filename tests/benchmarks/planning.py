@@ -124,8 +124,9 @@ def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, floa
     with ExitStack() as stack:
         client = None if workers == 1 else stack.enter_context(local_client(workers, threads))
         mds = PatternSearchMDS(client=client, **settings)
-        mds.fit(store)  # kernels are loaded and the machine has given the memory, which no model knows
         rates = _rates(dims, threads * workers, source)
+        mds.fit(store)  # kernels are loaded, and the memory is taken that a host may have to find first: it is asked
+        # for again within two seconds, after which a guest gives free memory back
         actual = float(mds.fit(store).result_.seconds)
     plan = plan_of(stored(source), dims, workers, limit, through_landmarks=False, read_cost=source.read_cost)
     job = job_of(plan, dims, threads, epochs=EPOCHS, started=False, checked=True)
