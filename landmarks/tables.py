@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.arrays import as_array, fill, is_masked
 from psmds_dist.indices import check_landmarks
-from psmds_dist.ingest.sources import file_identity, load_npy, require_numeric
+from psmds_dist.ingest.sources import File, file_identity, load_npy, mapped_file, require_numeric
 from psmds_dist.rows import layout_of
 from psmds_dist.types import InputError, Ints, Rows, RowSource
 
@@ -47,6 +47,9 @@ class ArrayPanel:
     values: NDArray[Any]
     dtype: np.dtype[Any]
     landmarks: Ints | None = None
+    file: File | None = None
+    """What it is mapped from."""
+
     band = 1
 
     @property
@@ -68,6 +71,10 @@ class ArrayPanel:
             lo, hi = layout.bounds(block)
             digest.update(self.values[lo:hi].tobytes())
         return f"table {digest.hexdigest()} {self.dtype.name}"
+
+    def changed(self) -> bool:
+        """Whether it is mapped from a file that has been written to."""
+        return self.file is not None and self.file.changed()
 
     @property
     def resident(self) -> Rows | None:
@@ -130,7 +137,7 @@ def array_panel(values: Any, dtype: str = "float32", landmarks: Sequence[int] | 
         Row of each column's landmark.
     """
     array = _require_table(as_array(without_mask(values), "the array"), "the array")
-    return ArrayPanel(array, np.dtype(dtype), _checked(landmarks, array))
+    return ArrayPanel(array, np.dtype(dtype), _checked(landmarks, array), mapped_file(array))
 
 
 def without_mask(values: Any) -> Any:

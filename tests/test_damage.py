@@ -192,6 +192,22 @@ def test_a_pass_that_cannot_fit_is_refused(tmp_path, matrix):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("symmetrize", [False, True])
+def test_a_mapped_array_that_is_written_to_during_a_run_is_told(tmp_path, matrix, symmetrize):
+    place = tmp_path / "m.npy"
+    np.save(place, matrix)
+
+    def write(event):
+        if event.epoch == 2:
+            mapped = np.load(place, mmap_mode="r+")
+            mapped[0, 1] = mapped[1, 0] = 2 * mapped[0, 1]
+
+    mds = PatternSearchMDS(random_state=0, symmetrize=symmetrize, on_epoch=write)
+    with pytest.raises(InputError, match="the matrix was written to while it was read"):
+        mds.fit(np.load(place, mmap_mode="r"))
+    assert mds.set_params(on_epoch=None).fit(np.load(place, mmap_mode="r")).n_epochs_ > 2
+
+
 @pytest.mark.parametrize("kind", ["zarr", "npy"])
 def test_a_matrix_that_is_written_to_during_a_run_is_told(tmp_path, matrix, kind):
     """Rows are read anew in every epoch where they do not fit: the map would be one of two matrices."""

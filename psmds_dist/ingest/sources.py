@@ -112,6 +112,23 @@ def file_identity(path: str) -> str:
 
 
 @dataclass(frozen=True)
+class File:
+    """A file as it was when it was looked at."""
+
+    path: str
+    identity: str
+
+    @classmethod
+    def of(cls, path: str) -> File:
+        """Look at a file."""
+        return cls(path, file_identity(path))
+
+    def changed(self) -> bool:
+        """Whether it has been written to since."""
+        return file_identity(self.path) != self.identity
+
+
+@dataclass(frozen=True)
 class NpyMatrix:
     """A ``.npy`` file with a square matrix, or SciPy's condensed form of one.
 
@@ -175,6 +192,16 @@ def open_matrix(path: Any, dtype: str | None = None) -> NpyMatrix | ZarrRows:
     return open_npy(path, dtype or "float32") if is_file else open_rows(path, dtype)
 
 
+def mapped_file(values: Numbers) -> File | None:
+    """File that an array is mapped from to be read; where its owner may write as well, the file's time tells late."""
+    owner: Any = values
+    while owner is not None and not isinstance(owner, np.memmap):
+        owner = getattr(owner, "base", None)
+    if owner is None or owner.filename is None or owner.flags.writeable:
+        return None
+    return File.of(os.path.abspath(owner.filename))
+
+
 class ArrayRows:
     """Rows of a NumPy array in this process, square or condensed."""
 
@@ -185,6 +212,11 @@ class ArrayRows:
         self.n = matrix_size(values, "the array")
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.token = f"array {uuid.uuid4().hex} {dtype}"
+        self._file = mapped_file(values)
+
+    def changed(self) -> bool:
+        """Whether the array is mapped from a file that has been written to."""
+        return self._file is not None and self._file.changed()
 
     @property
     def resident(self) -> Rows | None:
@@ -237,6 +269,10 @@ class _Changed:
     def token(self) -> str:
         """Identity of the content."""
         return f"{type(self).__name__} {self.source.token}"
+
+    def changed(self) -> bool:
+        """Whether the source has been written to since it was opened."""
+        return bool(getattr(self.source, "changed", bool)())
 
 
 @dataclass(frozen=True)
