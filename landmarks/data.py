@@ -45,7 +45,8 @@ class MatrixData:
     matrix: RowSource
     scratch: str | os.PathLike[str] | None = None
     sound: bool = False
-    """Whether the whole matrix has passed its check, so that a panel of it needs none."""
+    """Whether the whole matrix has passed its check and will be read, so that a panel of it needs no check, and rows of
+    landmarks can be read without the others of their chunks, which testing checksums takes."""
 
     metric = "precomputed"
     origin = "taken out of the matrix once, then read"
@@ -92,7 +93,11 @@ class MatrixData:
 
     def columns_of(self, landmarks: Ints) -> StorePanel:
         """The panel as a source, which goes through the rows of the landmarks at each read."""
-        return store_panel(testing_checksums(self.matrix), landmarks)
+        return store_panel(self._source, landmarks)
+
+    @property
+    def _source(self) -> RowSource:
+        return self.matrix if self.sound else testing_checksums(self.matrix)
 
     def stored(self, landmarks: Ints) -> Stored:
         """How the panel will lie: in chunks of its own."""
@@ -117,11 +122,10 @@ class MatrixData:
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points."""
-        matrix = testing_checksums(self.matrix)
         found = np.empty((rows.size, columns.size))
         step = max(1, PIECE_BYTES // (self.n * self.dtype.itemsize))
         for k in range(0, rows.size, step):
-            found[k : k + step] = picked(matrix, rows[k : k + step])[:, columns]
+            found[k : k + step] = picked(self._source, rows[k : k + step])[:, columns]
         return found
 
     def columns_with(self, landmarks: Ints) -> None:

@@ -48,6 +48,18 @@ def testing_checksums(source: S) -> S:
     return source if change is None else cast(S, change())
 
 
+AHEAD = 2
+"""Reads that a device is told of before they come: one at a time, with pauses, leave it idle."""
+
+
+def expect(source: RowSource, spans: Sequence[tuple[int, int]], turn: int) -> None:
+    """Tell what is to be read soon, where a source can make use of that, as the read number ``turn`` begins."""
+    tell = getattr(source, "expect", None)
+    if tell is not None:
+        for lo, hi in spans[turn + AHEAD : turn + AHEAD + 1]:
+            tell(lo, hi)
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rows at hand: row ``slots[k]`` of ``rows`` belongs to point ``points[k]``."""
@@ -100,11 +112,14 @@ class RowCache:
         with self._lock, ThreadPoolExecutor(1, thread_name_prefix="psmds-read") as reader:
             kept = [b for b in sorted(blocks) if b in self._slot]
             runs = self._runs([b for b in sorted(blocks) if b not in self._slot])
+            spans = [self._span(run) for run in runs]
+            expect(self.source, spans, 0)
             pending = [reader.submit(self._load, run, 0) for run in runs[:1]]
             for part in batches_of(kept, self.layout):
                 yield self._kept(part)
             for turn in range(1, len(runs) + 1):
                 batch = pending.pop().result()
+                expect(self.source, spans, turn)
                 pending += [reader.submit(self._load, run, turn) for run in runs[turn : turn + 1]]
                 yield batch
 
@@ -147,8 +162,12 @@ class RowCache:
         band = self.layout.bounds(block)[0] // height
         return -(-band * height // rows), min(self.layout.count, -(-(band + 1) * height // rows)) - 1
 
+    def _span(self, run: _Run) -> tuple[int, int]:
+        """Rows of a run."""
+        return self.layout.bounds(run.first)[0], self.layout.bounds(run.last)[1]
+
     def _load(self, run: _Run, turn: int) -> Batch:
-        lo, hi = self.layout.bounds(run.first)[0], self.layout.bounds(run.last)[1]
+        lo, hi = self._span(run)
         base = len(self._slot) * self.layout.rows if run.keep else 0
         rows = self._data if run.keep else self._buffer(turn)
         self._read(run, lo, hi, rows[base : base + hi - lo])

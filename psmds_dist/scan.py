@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PANEL_BYTES
-from psmds_dist.rows import layout_of
+from psmds_dist.rows import expect, layout_of
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
 
 _KEY = 0x70736D6473
@@ -192,8 +192,10 @@ def panels(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tupl
         yield from ((run, matrix[layout.bounds(run[0])[0] : layout.bounds(run[-1])[1]]) for run in runs(blocks, most))
         return
     buffer: Rows = np.empty((min(most, len(blocks)) * layout.rows, layout.columns), source.dtype)
-    for run in runs(blocks, most):
-        lo, hi = layout.bounds(run[0])[0], layout.bounds(run[-1])[1]
+    parts = list(runs(blocks, most))
+    spans = [(layout.bounds(run[0])[0], layout.bounds(run[-1])[1]) for run in parts]
+    for turn, (run, (lo, hi)) in enumerate(zip(parts, spans, strict=True)):
+        expect(source, spans, turn)
         source.read(lo, hi, buffer)
         yield run, buffer[: hi - lo]
 

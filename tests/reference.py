@@ -197,12 +197,16 @@ class MatrixRows:
         self.band = band
         self.token = f"{token} {id(matrix)} {band}"
         self.reads = []
+        self.expected = []
         self._before_read = before_read
         self._reading = threading.Lock()
 
     @property
     def rows_read(self):
         return sum(hi - lo for lo, hi in self.reads)
+
+    def expect(self, lo, hi):
+        self.expected.append((lo, hi))
 
     def read(self, lo, hi, out):
         assert 0 <= lo < hi <= self.n

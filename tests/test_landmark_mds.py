@@ -27,12 +27,16 @@ from landmarks.evidence import estimate
 from landmarks.heldout import JUDGE, hold_out
 from landmarks.model import Model
 from landmarks.panel import points_panel
+from landmarks.start import start
 from landmarks.tables import array_panel
 from landmarks.types import LandmarkConfig
 from psmds_dist import PatternSearchMDS
+from psmds_dist.config import SolverConfig
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.solve import solve
+from psmds_dist.store import open_rows
+from psmds_dist.store.chunkfile import ChunkFile
 from psmds_dist.types import BudgetError, InputError, StopReason
 
 N = 260
@@ -921,6 +925,35 @@ def test_a_start_at_landmarks_is_a_default_that_gives_way_and_an_order_that_does
     assert PatternSearchMDS(random_state=0, max_epochs=2).fit(matrix()).start_ == "random"
     with pytest.raises(InputError, match="landmarks do not do here"):
         PatternSearchMDS(init="landmarks", random_state=0).fit(matrix())
+
+
+def test_a_start_reads_the_rows_of_landmarks_alone(tmp_path, monkeypatch):
+    points = np.random.default_rng(0).random((1500, 3))
+    build(ArrayRows(squareform(pdist(points))), tmp_path / "m.zarr", InProcessExecutor())
+    read, whole = [], ChunkFile.read
+
+    def counted(file, first, out, **how):
+        read.append(out.nbytes)
+        whole(file, first, out, **how)
+
+    monkeypatch.setattr(ChunkFile, "read", counted)
+    found = start(open_rows(tmp_path / "m.zarr"), SolverConfig(seed=0), InProcessExecutor(), 2**30)
+    assert found.x.shape == (1500, 2)
+    assert sum(read) == 300 * 1500 * 4
+
+
+def test_a_flipped_bit_in_the_row_of_a_landmark_is_told_by_the_pass_that_follows(tmp_path):
+    points = np.random.default_rng(0).random((1200, 3))
+    build(ArrayRows(squareform(pdist(points))), tmp_path / "m.zarr", InProcessExecutor())
+    place = tmp_path / "m.zarr" / "dissimilarities" / "c.0.0"
+    data = bytearray(place.read_bytes())
+    chunk_rows = open_rows(tmp_path / "m.zarr").layout.rows
+    for row in range(chunk_rows):  # every fourth point is a landmark
+        data[4 * (1200 * row + (row + 600)) + 1] ^= 1
+    place.write_bytes(data)
+    for mds in (PatternSearchMDS(random_state=0), LandmarkMDS(n_landmarks=300, random_state=0, refine="full")):
+        with pytest.raises(InputError, match="does not match its checksum"):
+            mds.fit(tmp_path / "m.zarr")
 
 
 @pytest.mark.parametrize("opened", [str, lambda place: np.load(place, mmap_mode="r")])

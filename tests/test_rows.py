@@ -15,6 +15,7 @@ from psmds_dist.ingest import ArrayRows
 from psmds_dist.partition import Layout
 from psmds_dist.plan import RowMemory
 from psmds_dist.rows import ResidentRows, RowCache
+from psmds_dist.scan import panels
 from psmds_dist.schedule import halves
 from psmds_dist.types import BudgetError
 
@@ -174,6 +175,25 @@ def test_reading_runs_one_ahead_of_the_consumer():
     assert ahead.wait(5)  # the second run is read while the first is in use
     assert_array_equal(next(batches).points, [3, 4, 5])
     batches.close()
+
+
+@pytest.mark.parametrize("kept", [0, 5])
+def test_a_source_is_told_what_will_be_read(kept):
+    source = MatrixRows(matrix(96))
+    cache = RowCache(source, (kept + 2) * block_bytes(96))
+    deliver(cache, range(32), source.matrix)
+    assert source.expected == source.reads[rows.AHEAD :]
+    source.expected, source.reads = [], []
+    deliver(cache, range(32), source.matrix)
+    assert len(source.reads) == 32 - kept  # what is kept is neither read nor asked for
+    assert source.expected == source.reads[rows.AHEAD :]
+
+
+def test_a_scan_tells_what_it_will_read():
+    source = MatrixRows(matrix(96))
+    for run, found in panels(source, range(32), 1):
+        assert_array_equal(found, source.matrix[3 * run[0] : 3 * run[-1] + 3])
+    assert source.expected == source.reads[rows.AHEAD :]
 
 
 def test_leaving_early_waits_for_the_read_under_way():

@@ -24,6 +24,7 @@ from psmds_dist.store import (
     save_check,
     write_result,
 )
+from psmds_dist.store.chunkfile import _is_at_hand
 from psmds_dist.store.reading import chunk_file
 from psmds_dist.types import InputCheck, InputError
 
@@ -673,3 +674,26 @@ def test_torn_descriptions_are_told(store, file, content):
         open_rows(store.path)
     with pytest.raises(InputError):
         describe(store.path)
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot be told")
+def test_files_that_are_not_at_hand_are_asked_for(store, monkeypatch):
+    asked = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *args: asked.append(args[1:]))
+    monkeypatch.setattr("psmds_dist.store.chunkfile._is_at_hand", lambda file, offset: True)
+    store.expect(0, N)
+    assert asked == []
+    monkeypatch.setattr("psmds_dist.store.chunkfile._is_at_hand", lambda file, offset: False)
+    store.expect(0, N)
+    assert asked == [(0, 0, os.POSIX_FADV_WILLNEED)] * Layout(N).count
+    (Path(store.path) / "dissimilarities" / "c.0.0").unlink()
+    store.expect(0, N)  # a read says that it is gone
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot be told")
+def test_a_file_that_was_just_read_is_at_hand(store):
+    file = chunk_file(store.array, 0)
+    with open(file.path, "rb", buffering=0) as opened:
+        opened.read()
+        assert _is_at_hand(opened, file.nbytes - 1)
+        assert not _is_at_hand(opened, file.nbytes)

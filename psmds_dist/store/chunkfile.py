@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -47,6 +48,13 @@ class ChunkFile:
             return os.stat(self.path).st_size == self.nbytes
         except FileNotFoundError:
             return False
+
+    def expect(self) -> None:
+        """Have the system fetch the file if it has not; a read that follows says what is wrong with it."""
+        if hasattr(os, "RWF_NOWAIT"):  # on Linux
+            with suppress(OSError), FileIO(self.path) as file:
+                if not _is_at_hand(file, self.nbytes - 1):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def read(self, first: int, out: Rows, *, verify: bool, skip: int = 0) -> None:
         """Fill ``out`` with the rows of the chunk from ``first`` on.
@@ -94,6 +102,14 @@ class ChunkFile:
             f"the store is damaged: its chunk file {self.path} {what}; restore the file from a copy, or "
             "build the store anew."
         )
+
+
+def _is_at_hand(file: FileIO, offset: int) -> bool:
+    """Whether a byte is in the page cache; to ask for a file that is there would take time for each of its pages."""
+    try:
+        return os.preadv(file.fileno(), [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+    except OSError:
+        return False
 
 
 def _fill(file: FileIO, view: memoryview) -> None:

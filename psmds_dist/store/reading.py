@@ -139,6 +139,13 @@ class ZarrRows:
         else:
             self._read_strips(lo, hi, target)
 
+    def expect(self, lo: int, hi: int) -> None:
+        """Have the system fetch rows ``lo`` to ``hi``, which are to be read soon."""
+        if self.direct:
+            height = int(self.array.chunks[0])
+            for chunk in range(lo // height, -(-hi // height)):
+                chunk_file(self.array, chunk).expect()
+
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
         target = rows_of(out, hi - lo)

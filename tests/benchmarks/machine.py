@@ -107,10 +107,19 @@ def sync(paths: Iterable[Path]) -> None:
 
 def drop_cached(paths: Iterable[Path]) -> None:
     """Drop files from the page cache, without being root."""
+    _advise(paths, "POSIX_FADV_DONTNEED")
+
+
+def fetch(paths: Iterable[Path]) -> None:
+    """Ask the system to read files into the page cache, without waiting for them."""
+    _advise(paths, "POSIX_FADV_WILLNEED")
+
+
+def _advise(paths: Iterable[Path], what: str) -> None:
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(handle, 0, 0, getattr(os, what))
         finally:
             os.close(handle)
 
