@@ -78,8 +78,8 @@ def out_of_core(settings: Settings) -> list[Record]:
     """A matrix that the workers may not keep, its file dropped from the page cache before every epoch; two workers.
 
     N = 20,000 (1.6 GB) with 400 MiB a worker, and with --full N = 50,000 (10 GB) with 1 GiB a worker. Disk speed is
-    of the same file, cold, asked for ahead in as many streams as serve it best; dropping pages is not counted; over 1.25 means
-    that something else than the disk held the run up.
+    of the same file, cold, asked for ahead in as many streams as serve it best; dropping pages is not counted; over
+    1.25 means that something else than the disk held the run up.
     """
     found, lines = [], []
     sizes = [(20_000, 400 * MIB), (50_000, 1024 * MIB)]
