@@ -14,7 +14,7 @@ from psmds_dist.kernels.guided import guide
 from psmds_dist.kernels.jit import available_threads as available_threads
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.moves import propose
-from psmds_dist.rows import layout_of
+from psmds_dist.rows import expect, layout_of
 from psmds_dist.types import Rows, RowSource
 
 COLUMNS = 4096
@@ -59,17 +59,17 @@ class Reading(NamedTuple):
 
 
 def reading(source: RowSource) -> Reading:
-    """Read some blocks of a store, one after the other, as they lie now."""
+    """Read some blocks of a store as a pass does, as they lie now."""
     layout = layout_of(source)
     nbytes = layout.rows * layout.columns * source.dtype.itemsize
     buffer: Rows = np.empty((layout.rows, layout.columns), source.dtype)
     count = max(1, min(layout.count - 1, READ_BYTES // nbytes))
-    blocks = np.linspace(0, layout.count - 1, count).astype(int).tolist()
+    spans = [layout.bounds(block) for block in np.linspace(0, layout.count - 1, count).astype(int).tolist()]
     buffer[:] = 0
     began, worked = time.perf_counter(), time.process_time()
     done = 0
-    for block in blocks:
-        lo, hi = layout.bounds(block)
+    for turn, (lo, hi) in enumerate(spans):
+        expect(source, spans, turn)
         source.read(lo, hi, buffer)
         done += (hi - lo) * layout.columns * source.dtype.itemsize
         if time.perf_counter() - began > 2 * SECONDS:
