@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from landmarks.data import AnyData, open_data
@@ -28,6 +29,10 @@ from psmds_dist.types import Floats, InputError, StopReason
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
 """Columns of ``curve_``."""
 
+STRESSES = ("normalized_stress", "stress1", "mse", "raw_stress")
+FACTS = (*STRESSES, "stress_is_exact", "landmark_stress", "stop_reason", "seed")
+"""What a stored map knows under the names of attributes."""
+
 
 def _names(X: Any, data: AnyData) -> list[str] | None:
     """Names of the points, from a store or a data frame."""
@@ -38,6 +43,10 @@ def _row_names(points: Any) -> list[str] | None:
     """Row names of a data frame, whose columns are features."""
     framed = hasattr(points, "index") and hasattr(points, "columns")
     return [str(name) for name in points.index] if framed else None
+
+
+def _curve(points: Sequence[Mapping[str, float]]) -> NDArray[Any]:
+    return np.array([tuple(point[name] for name in CURVE.names or ()) for point in points], dtype=CURVE)
 
 
 class LandmarkMDS(OnCluster):
@@ -136,7 +145,7 @@ class LandmarkMDS(OnCluster):
         Row names.
     model_ : landmarks.model.Model
         What `transform` needs, and `save` writes.
-    result_ : landmarks.fit.LandmarkFit
+    result_ : landmarks.types.LandmarkFit
         Everything else, such as peak memory.
     n_features_in_ : int
         Columns of X.
@@ -283,7 +292,10 @@ class LandmarkMDS(OnCluster):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LandmarkMDS:
-        """Read a model that `save` wrote; it can `transform` and knows its ``embedding_``, ``landmarks_``, ``ids_``."""
+        """Read a model that `save` wrote.
+
+        It can `transform`, and knows the map with its names, landmarks, stress, evidence and seed.
+        """
         model = Model.load(path)
         estimator = cls(
             n_components=model.frame.y.shape[0],
@@ -295,7 +307,19 @@ class LandmarkMDS(OnCluster):
         estimator.embedding_ = model.embedding
         estimator.landmarks_ = model.landmarks
         estimator.ids_ = model.ids
-        return estimator
+        estimator.point_stress_ = model.residual
+        estimator.n_features_in_ = model.width
+        return estimator._remember(model.facts)
+
+    def _remember(self, facts: Mapping[str, Any]) -> LandmarkMDS:
+        """Take over what a stored map says of itself."""
+        for name in FACTS:
+            setattr(self, f"{name}_", facts[name])
+        self.agreement_ = np.array(facts["agreement"])
+        held_out = facts["held_out"]
+        self.stress_interval_ = (np.nan, np.nan) if held_out is None else (held_out["low"], held_out["high"])
+        self.curve_ = _curve(facts["curve"])
+        return self
 
     @property
     def _n_features_out(self) -> int:
@@ -321,19 +345,12 @@ class LandmarkMDS(OnCluster):
         self.landmark_stress_ = result.landmark_stress
         self.agreement_ = result.agreement
         self.stress_is_exact_ = result.exact is not None
-        stress = result.stress
-        self.normalized_stress_ = stress.normalized_stress
-        self.stress1_ = stress.stress1
-        self.mse_ = stress.mse
-        self.raw_stress_ = stress.raw_stress
-        self.point_stress_ = stress.point_stress
+        for name in (*STRESSES, "point_stress"):
+            setattr(self, f"{name}_", getattr(result.stress, name))
         self.stress_interval_ = (
             (np.nan, np.nan) if result.estimate is None else (result.estimate.low, result.estimate.high)
         )
-        self.curve_ = np.array(
-            [(c.n_landmarks, c.stress.normalized_stress, c.stress.low, c.stress.high) for c in result.curve],
-            dtype=CURVE,
-        )
+        self.curve_ = _curve([c.as_dict() for c in result.curve])
         self.history_ = None if result.solution is None else result.solution.history
         self.n_epochs_ = 0 if result.solution is None else len(result.solution.history)
         self.stop_reason_ = result.stop_reason

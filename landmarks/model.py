@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from landmarks.evidence import StressEstimate
 from landmarks.panel import points_panel
 from landmarks.place import Frame, place
 from landmarks.tables import array_panel, without_mask
@@ -182,7 +181,8 @@ class Model:
         arrays, attributes, ids = read_result(path)
         if attributes.get("model") != KIND:
             raise InputError(
-                f"{os.fspath(path)} is the result of 'psmds fit', not a landmark map: it cannot place new points."
+                f"{os.fspath(path)} is the result of 'psmds fit', no landmark map: it has no landmarks to place "
+                "new points by."
             )
         frame = Frame(
             y=np.ascontiguousarray(arrays["frame/y"]),
@@ -224,13 +224,9 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         **{name: getattr(result.stress, name) for name in ("mse", "raw_stress", "stress1", "normalized_stress")},
         "set_aside": int(result.aside.size),
         "held_out": None if result.estimate is None else vars(result.estimate),
-        "curve": [{"n_landmarks": c.n_landmarks, **_interval(c.stress)} for c in result.curve],
+        "curve": [c.as_dict() for c in result.curve],
         "seconds": sum(result.seconds.values()),
         "stages": result.seconds,
         "stop_reason": result.stop_reason,
         "run": plain(result.identity),
     }
-
-
-def _interval(stress: StressEstimate) -> dict[str, float]:
-    return {"normalized_stress": stress.normalized_stress, "low": stress.low, "high": stress.high}

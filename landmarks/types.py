@@ -153,6 +153,16 @@ class CurvePoint:
     n_landmarks: int
     stress: StressEstimate
 
+    def as_dict(self) -> dict[str, float]:
+        """Normalised stress and its interval."""
+        stress = self.stress
+        return {
+            "n_landmarks": self.n_landmarks,
+            "normalized_stress": stress.normalized_stress,
+            "low": stress.low,
+            "high": stress.high,
+        }
+
 
 @dataclass(frozen=True)
 class LandmarkFit:

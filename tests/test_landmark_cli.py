@@ -215,7 +215,10 @@ def test_faults_are_sentences(place, points):
         (("fit", "spoiled.npy", "m.zarr", *euclidean), "has NaN or infinite features"),
         (("fit", "text.npy", "m.zarr"), "text.npy"),
         (("fit", "missing.npy", "m.zarr"), "'missing.npy' does not exist"),
-        (("transform", "plain.zarr", "new.npy", "x.npy"), "is the result of 'psmds fit', not a landmark map"),
+        (
+            ("transform", "plain.zarr", "new.npy", "x.npy"),
+            "is the result of 'psmds fit', no landmark map: it has no landmarks",
+        ),
         (("transform", "matrix.zarr", "new.npy", "x.npy"), "holds dissimilarities; give the result of a fit"),
         (("transform", "map.zarr", "narrow.npy", "x.npy"), "the landmarks have 4 features, but the points have 3"),
         (("transform", "map.zarr", "new.npy", "x.xls"), "must end in .csv, .tsv or .npy"),
