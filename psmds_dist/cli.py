@@ -500,11 +500,12 @@ def _picture(result: Result, path: str) -> None:
 @click.argument("path", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def info(path: str, as_json: bool) -> None:
-    """Tell what the store or result at PATH is."""
+    """Tell what the store, result or checkpoint at PATH is."""
+    from psmds_dist.checkpoint import describe_run
     from psmds_dist.report import fact_lines
     from psmds_dist.store import describe
 
-    facts = describe(path)
+    facts = describe_run(path) or describe(path)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return

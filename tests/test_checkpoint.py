@@ -1,6 +1,7 @@
 """A run that was cut short goes on to the same bits, or says why it cannot."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -390,6 +391,27 @@ def test_what_resume_needs(make, tmp_path):
 def test_no_folder_is_nowhere():
     with keeper(None, False) as found:
         assert found is NOWHERE
+
+
+def test_info_tells_of_a_run_that_has_not_ended(tmp_path):
+    def stop(event):
+        if event.epoch == 3:
+            raise KeyboardInterrupt
+
+    kept = tmp_path / "run.checkpoint"
+    rows, config = ArrayRows(noisy(60)), SolverConfig(n_components=3, seed=5)
+    embed(rows, config, InProcessExecutor(), on_epoch=stop, checkpoint=Checkpoint(kept, every=0))
+    (kept / "notes.txt").write_text("somebody else's")
+    facts = json.loads(CliRunner().invoke(main, ["info", str(kept), "--json"]).stdout)
+    assert facts["kind"] == "checkpoint"
+    assert facts["newest states"]["solve-0"] == 3
+    assert facts["input"]["points"] == 60
+    assert facts["configuration"]["n_components"] == 3
+    assert facts["configuration"]["seed"] == 5
+    assert "with --resume" in CliRunner().invoke(main, ["info", str(kept)]).stdout
+    nothing = tmp_path / "nothing.checkpoint"
+    nothing.mkdir()
+    assert CliRunner().invoke(main, ["info", str(nothing)]).exit_code == 1
 
 
 # --- landmark runs --------------------------------------------------------------------------------------------
