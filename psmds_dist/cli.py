@@ -585,14 +585,16 @@ def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> 
 def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **options: Any) -> None:
     """Tell what a map of MATRIX, or of so many points, takes: memory, passes, time, and what saturates first.
 
-    A second of measuring on this machine stands for every thread of every worker. Nothing is started.
+    MATRIX is what 'psmds fit' takes: a store, another Zarr array, or a .npy file. A second of measuring on this machine
+    stands for every thread of every worker. Nothing is started.
     """
     from psmds_dist import probe
     from psmds_dist.cost import Rates
     from psmds_dist.forecast import job_of, plan_of, report, rows_of
+    from psmds_dist.ingest import open_matrix
     from psmds_dist.partition import parse_bytes
-    from psmds_dist.rows import stored
-    from psmds_dist.store import load_check, open_rows
+    from psmds_dist.rows import read_cost, stored
+    from psmds_dist.run import known_check
 
     if (matrix is None) == (points is None):
         raise click.UsageError("give MATRIX, or --points.")
@@ -603,12 +605,11 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
     reads, checked, cost = probe.Reading(_speed(options["disk"] or "1GB/s", "--disk"), 0.0), False, 1.0
     if matrix is None:
         rows = rows_of(int(points or 0), n_landmarks, dims)
-    elif n_landmarks is not None:
-        raise click.UsageError("--landmarks goes with --points.")
     else:
-        source = open_rows(matrix)
-        rows, checked, cost = stored(source), load_check(source) is not None, source.read_cost
-        rows_of(source.n, None, dims)
+        source = open_matrix(matrix)
+        rows = rows_of(source.n, n_landmarks, dims, source.dtype.itemsize)
+        if n_landmarks is None:
+            rows, checked, cost = stored(source), known_check(source) is not None, read_cost(source)
         reads = reads if options["disk"] else probe.reading(source)
     made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
     rates = Rates(

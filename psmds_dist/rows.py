@@ -39,6 +39,11 @@ def stored(source: RowSource) -> Stored:
     )
 
 
+def read_cost(source: RowSource) -> float:
+    """How often a pass over the rows of a source reads a stored byte."""
+    return float(getattr(source, "read_cost", 1.0))
+
+
 S = TypeVar("S", bound=RowSource)
 
 

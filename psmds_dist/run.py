@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,10 +26,13 @@ from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import Plan, checking, exact, exceeded, require
 from psmds_dist.quality import Stress
-from psmds_dist.rows import stored
+from psmds_dist.rows import read_cost, stored
 from psmds_dist.solve import Solution, solve
 from psmds_dist.starts import choose_start, require_start
 from psmds_dist.types import Floats, InputCheck, InputError, RowSource, StopReason
+
+if TYPE_CHECKING:
+    from psmds_dist.store import ZarrRows
 
 LARGEST = 1e150
 """Coordinates beyond this have squares beyond float64."""
@@ -56,24 +59,40 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
     rows, workers, here = stored(source), executor.n_workers, executor.in_process
     needs = exact(rows, config.n_components, config.tried_axes, workers, here=here, guided=config.guided)
     require(limit, needs, checking(rows, workers, here=here))
-    return Plan.of(limit, needs, workers, float(getattr(source, "read_cost", 1.0)))
+    return Plan.of(limit, needs, workers, read_cost(source))
 
 
 def checked(
     source: RowSource, executor: AnyExecutor, ids: list[str] | None, memory_limit: int | None = None
 ) -> InputCheck:
     """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
-    find = partial(check_source, source, executor, ids=ids, memory_limit=memory_limit)
-    if not hasattr(source, "fingerprint"):
-        return find()
-    from psmds_dist.store import ZarrRows, load_check, save_check  # late: needs Zarr
+    found = known_check(source)
+    if found is None:
+        found = check_source(source, executor, ids=ids, memory_limit=memory_limit)
+        if (store := _store_in(source)) is not None:
+            from psmds_dist.store import save_check
 
-    if not isinstance(source, ZarrRows):
-        return find()
-    kept = load_check(source)
-    if kept is None:
-        save_check(source, kept := find())
-    return kept
+            save_check(store, found)
+    return found
+
+
+def known_check(source: RowSource) -> InputCheck | None:
+    """The result of the input check that is kept with a store, where it still holds."""
+    store = _store_in(source)
+    if store is None:
+        return None
+    from psmds_dist.store import load_check
+
+    return load_check(store)
+
+
+def _store_in(source: RowSource) -> ZarrRows | None:
+    """The source, where it is one that a check can be kept with."""
+    if not hasattr(source, "fingerprint"):
+        return None
+    from psmds_dist.store import ZarrRows  # late: needs Zarr
+
+    return source if isinstance(source, ZarrRows) else None
 
 
 def warm_up(source: RowSource, config: SolverConfig, executor: AnyExecutor) -> None:

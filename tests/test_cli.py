@@ -470,6 +470,19 @@ def test_plan_of_a_store(place):
     run("fit", "d.zarr", "m.zarr", "--memory-limit", needed, "--max-epochs", 1, "-q")
 
 
+def test_plan_of_a_file_and_of_a_map_of_it_by_landmarks(place):
+    out = run("plan", "square.npy", "--memory-limit", "1 MiB")
+    assert out.startswith(f"{N} points, rows 56.2 KiB, 1 process with 1.0 MiB each: kept in memory")
+    assert "\ncheck " in out  # nothing is kept with a file
+    out = run("plan", "square.npy", "-S", 40)
+    assert out.startswith(f"{N} points, rows 18.8 KiB")
+    assert "1 over the panel" in out
+    too_many = refused("plan", "square.npy", "-S", 121)
+    assert "--landmarks must be more than the 2 dimensions and at most 120, not 121" in too_many
+    np.save("odd.npy", np.ones(4))
+    assert "is 1-D with 4 entries" in refused("plan", "odd.npy")
+
+
 def test_plan_without_data():
     million = ("plan", "--points", "1e6", "--workers", 1000, "--threads", 16, "--disk", "1.5GB/s")
     out = run(*million, "--memory-limit", "8GiB")
