@@ -1,8 +1,10 @@
 """Calls that follow each other quickly ask the workers directly: same answers, same errors, same care."""
 
+import gc
 import os
 import signal
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -119,6 +121,38 @@ def test_a_worker_that_dies_is_made_up_for_and_its_successor_asked_again(executo
     time.sleep(crew.RECENT)
     assert {pid for _, pid in executor.run(napping, BLOCKS)} == set(client.run(os.getpid).values())
     assert asked == {"directly": 2, "tasks": 0}
+
+
+@pytest.fixture
+def uncollected():
+    """Keep Python from finding garbage that refers to itself."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def psmds_tasks(dask_scheduler):
+    return [key for key in dask_scheduler.tasks if key.startswith("psmds")]
+
+
+@pytest.mark.usefixtures("quiet", "uncollected")
+def test_a_call_that_lost_a_worker_leaves_nothing_on_the_cluster(executor, client, asked, tmp_path):
+    work = partial(dying, place=tmp_path / "died", once=True)
+    assert all_blocks(executor.run(work, BLOCKS)) == list(BLOCKS)
+    assert (asked["directly"], asked["tasks"] >= 1) == (2, True)
+    executor.close()
+    wait_for(lambda: not client.run_on_scheduler(psmds_tasks), seconds=20)
+    with_workers(client, 2)
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_answers_are_let_go_of_with_their_call(executor, asked):
+    (_, answer), _ = executor.run(partial(half, x=np.ones(100)), BLOCKS)
+    assert asked == {"directly": 2, "tasks": 0}
+    gone = weakref.ref(answer)
+    del answer
+    assert gone() is None
 
 
 def test_work_that_kills_every_worker_ends_in_a_sentence(executor, client, tmp_path, quiet):

@@ -81,11 +81,13 @@ class Asked(Generic[R]):
         return found
 
     def release(self) -> None:
-        """Do nothing: nobody keeps the answer but this."""
+        """Let go of the answer, which knows this: else it, or an error with the whole call, waits for the collector."""
+        del self._answer
 
     def cancel(self) -> None:
         """Wait no longer; the worker finishes what it has begun."""
         self._answer.cancel()
+        self.release()
 
 
 async def _ask(client: Client, address: str, work: Work[R], blocks: list[int]) -> dict[str, Any]:

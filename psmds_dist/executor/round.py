@@ -158,7 +158,9 @@ class Round(Generic[R]):
             self._since[worker.address] = now
             del self._open[part]
             self._drop([twin for twin in part.futures if twin in self._out])
-            if not isinstance(future, Asked):
+            if isinstance(future, Asked):
+                future.release()
+            else:
                 self._crew.lingering[worker.address] = future
             yield part.blocks, result
 
