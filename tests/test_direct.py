@@ -7,14 +7,16 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Thread
 
 import numpy as np
 import pytest
+from distributed import Client
 
 from psmds_dist.cost import INLINE
 from psmds_dist.executor import DaskExecutor, crew, round
 from psmds_dist.executor.direct import OPERATION, listen
-from psmds_dist.types import InputError, WorkerError
+from psmds_dist.types import ClusterLost, InputError, WorkerError
 from tests.clusters import all_blocks, wait_for, with_workers
 
 BLOCKS = range(3, 40)
@@ -168,6 +170,33 @@ def test_a_worker_that_joins_is_asked_like_the_others(executor, client, asked):
     assert asked == {"directly": 3, "tasks": 0}
     with_workers(client, 2)
     assert len({pid for _, pid in executor.run(napping, BLOCKS)}) == 2
+
+
+def test_a_client_that_was_closed_between_two_calls_is_told(client):
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        executor = DaskExecutor(other)
+        list(executor.run(total, BLOCKS))
+        other.close()
+        with pytest.raises(ClusterLost, match="or the client was closed"):
+            list(executor.run(total, BLOCKS))
+
+
+def test_nobody_waits_for_a_loop_that_ends_before_it_comes_to_a_call(executor, client, monkeypatch):
+    told = []
+
+    def run():
+        with pytest.raises(ClusterLost) as caught:
+            list(executor.run(total, BLOCKS))
+        told.append(caught.value)
+
+    list(executor.run(total, BLOCKS))
+    with monkeypatch.context() as patch:
+        patch.setattr(crew, "RECENT", 600.0)
+        patch.setattr(client.loop, "add_callback", lambda *_: patch.setattr(client, "status", "closed"))
+        caller = Thread(target=run, daemon=True)
+        caller.start()
+        caller.join(20)
+    assert "or the client was closed" in str(*told)
 
 
 def slow_over_three(blocks):

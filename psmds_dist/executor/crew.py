@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import math
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, wait
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from psmds_dist.executor.direct import listen
 from psmds_dist.executor.faults import ATTEMPTS
@@ -19,6 +20,8 @@ from psmds_dist.types import ClusterLost
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -164,10 +167,16 @@ class Crew:
         return address in self._suspects
 
     def submit(self, function: Callable[..., Any], *args: Any, **how: Any) -> Future:
-        """Submit a task; a client that has lost its scheduler meanwhile says so in words of ours."""
-        try:
+        """Submit a task."""
+        with self.scheduler_required():
             return self.client.submit(function, *args, pure=False, **how)
-        except Exception:  # Dask has its own for this only lately
+
+    @contextmanager
+    def scheduler_required(self) -> Iterator[None]:
+        """Say in words of ours that a client lost its scheduler, or was closed, in the middle of something."""
+        try:
+            yield
+        except Exception:  # Dask has its own words only lately, and none for a loop that has ended
             self.require_scheduler()
             raise
 
@@ -243,18 +252,34 @@ class Crew:
         return str(self.client.scheduler.address)
 
     def at_once(self, order: Callable[[], None]) -> None:
-        """Give an order in the event loop, so that all messages it makes leave together."""
+        """Give an order in the event loop, so that all messages it makes leave together.
 
-        async def given() -> None:
-            order()
+        A loop may end before it comes to the order. Dask's own way to wait would do so for ever.
+        """
+        given: concurrent.futures.Future[None] = concurrent.futures.Future()
 
-        self.client.sync(given)
+        def give() -> None:
+            try:
+                order()
+                given.set_result(None)
+            except Exception as error:
+                given.set_exception(error)
+
+        self.client.loop.add_callback(give)
+        while not wait([given], timeout=QUIET).done:
+            self.require_scheduler()
+        given.result()
+
+    def _sync(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        with self.scheduler_required():
+            answer: T = self.client.sync(function, *args)
+            return answer
 
     def ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         """What each able worker answers, by address; an error is an answer. Who does not answer is suspect."""
         asked = [worker.address for worker in self.able.values()]
         answers: dict[str, Any] = {}
-        for address, answer in zip(asked, self.client.sync(self._answers, asked, function, *args), strict=True):
+        for address, answer in zip(asked, self._sync(self._answers, asked, function, *args), strict=True):
             if isinstance(answer, TimeoutError):
                 self.suspect(address)
             elif isinstance(answer, dict):
@@ -300,7 +325,7 @@ class Crew:
                 carried_out.result()
             return answers
 
-        for address, answer in zip(asked, self.client.sync(told), strict=True):
+        for address, answer in zip(asked, self._sync(told), strict=True):
             if isinstance(answer, TimeoutError):
                 self.suspect(address)
 

@@ -97,10 +97,11 @@ class DaskExecutor:
     ) -> Iterator[tuple[Sequence[int], R]]:
         """Yield the result of each task as it comes; blocks that do not come back are issued again."""
         round_ = Round(self._crew, self._pace, work)
-        try:
-            yield from round_.results(blocks, group)
-        finally:
-            round_.end()
+        with self._crew.scheduler_required():
+            try:
+                yield from round_.results(blocks, group)
+            finally:
+                round_.end()
 
     def memory_limit(self) -> int:
         """Bytes a worker may take when nobody said: half the smallest worker's limit, or of its machine."""
