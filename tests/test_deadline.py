@@ -9,14 +9,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from psmds_dist import PatternSearchMDS
+from psmds_dist import PatternSearchMDS, rows
 from psmds_dist.cli import fit
 from psmds_dist.config import SolverConfig
-from psmds_dist.executor import DaskExecutor
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.executor.on_dask import DEADLINE as DEADLINE_OF_EXECUTOR
 from psmds_dist.executor.pace import FACTOR, UNKNOWN, Pace
-from psmds_dist.ingest import ArrayRows
+from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.run import embed
+from psmds_dist.store import open_rows
 from psmds_dist.types import InputError, WorkerError
 from tests.clusters import all_blocks, wait_for
 
@@ -105,6 +106,24 @@ def test_nothing_waits_for_a_worker_that_hangs(client, executor, tmp_path):
         executor.close()
         assert len(DaskExecutor(client, DEADLINE).peak_memory()) == 1
     assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
+
+
+def hold_rows(path):
+    rows.hold(open_rows(path), 10**6)
+
+
+def held_rows():
+    return len(rows._HELD)
+
+
+def test_a_worker_that_hangs_at_the_end_lets_go_of_its_rows_when_it_comes_back(client, executor, tmp_path):
+    build(ArrayRows(np.ones((9, 9), np.float32) - np.eye(9, dtype=np.float32)), tmp_path / "m", InProcessExecutor())
+    client.run(hold_rows, tmp_path / "m")
+    assert set(client.run(held_rows).values()) == {1}
+    with stopped(min(client.run(os.getpid).values())):
+        assert len({pid for _, pid in executor.run(who, BLOCKS)}) == 1
+        executor.close()
+    wait_for(lambda: set(client.run(held_rows).values()) == {0})
 
 
 def test_a_cluster_that_hangs_is_told(client, executor):

@@ -8,7 +8,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -294,6 +294,13 @@ class Crew:
             return await asyncio.wait_for(answer, self.deadline)
 
         return await asyncio.gather(*map(one, asked), return_exceptions=True)
+
+    def leave(self, function: Callable[[], object], addresses: Iterable[str]) -> None:
+        """Have workers do something when they come back; for one that does not, another does it, lest the task stay."""
+        from distributed import fire_and_forget
+
+        for address in addresses:
+            fire_and_forget(self.submit(function, workers=[address], allow_other_workers=True))
 
     def tell(self, order: Callable[[], Awaitable[object]]) -> None:
         """Give an order that goes to all workers, and wait until it is carried out while everybody answers.

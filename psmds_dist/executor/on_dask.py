@@ -165,6 +165,7 @@ class DaskExecutor:
             return
         with contextlib.suppress(OSError, RuntimeError, TimeoutError, ValueError):  # a new scheduler knows no plugin
             self._crew.look()
-            self._crew.ask(rows.release)
+            released = self._crew.ask(rows.release)
+            self._crew.leave(rows.release, self._crew.present.keys() - released.keys())
             while self._prepared:
                 self._crew.tell(partial(self._client.unregister_worker_plugin, self._prepared.pop()))
