@@ -13,6 +13,8 @@ import click
 from psmds_dist.cli import (
     end,
     keeping,
+    names_of,
+    naming,
     overwriting,
     quietly,
     require_output,
@@ -26,7 +28,6 @@ from psmds_dist.cli import (
 from psmds_dist.errors import InputError
 
 if TYPE_CHECKING:
-    from landmarks.data import AnyData
     from landmarks.estimator import LandmarkMDS
     from psmds_dist.types import Ints
 
@@ -46,9 +47,6 @@ def main() -> None:
     """  # noqa: D301
 
 
-naming = click.option(
-    "--ids", type=click.Path(exists=True, dir_okay=False), help="Names of the rows: one a line, or .csv/.tsv/.npy."
-)
 choosing = (
     click.option("-S", "--n-landmarks", type=click.IntRange(2), help="Number of landmarks [default: 1000]."),
     click.option(
@@ -125,12 +123,6 @@ def fit(source: str, target: str, **options: Any) -> None:
     if options["plot"]:
         _picture(mds, options["plot"])
     end(mds.stop_reason_, target, checkpoint)
-
-
-def _names(path: str | None, data: AnyData) -> list[str] | None:
-    from psmds_dist.ingest import read_ids
-
-    return data.ids if path is None else read_ids(path, data.n)
 
 
 def _silent(text: str) -> None:
@@ -284,7 +276,7 @@ def panel(source: str, target: str, **options: Any) -> None:
             config = replace(config, landmarks=own)
         landmarks: Ints = choose_landmarks(data, config)
         build_panel(
-            data.columns_of(landmarks), target, executor, ids=_names(options["ids"], data), metric=options["metric"],
+            data.columns_of(landmarks), target, executor, ids=names_of(data, options["ids"]), metric=options["metric"],
             overwrite=options["overwrite"], memory_limit=budget, on_progress=show,
         )  # fmt: skip
     if not options["quiet"]:

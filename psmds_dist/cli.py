@@ -162,13 +162,14 @@ resuming = click.option(
 )
 quietly = click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 overwriting = click.option("--overwrite", is_flag=True, help="Replace what is at the target.")
+naming = click.option(
+    "--ids",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Names of the rows: one a line, or .csv/.tsv/.npy [default: those of a store].",
+)
 storing = _apply(
     click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
-    click.option(
-        "--ids",
-        type=click.Path(exists=True, dir_okay=False),
-        help="Names of the rows: one a line, or .csv/.tsv/.npy.",
-    ),
+    naming,
     overwriting,
     where_to_run,
     quietly,
@@ -245,7 +246,7 @@ def _build(
     executor: AnyExecutor,
     **how: Any,
 ) -> None:
-    from psmds_dist.ingest import build, read_ids
+    from psmds_dist.ingest import build
     from psmds_dist.partition import format_bytes, parse_bytes
     from psmds_dist.report import counter
 
@@ -253,7 +254,7 @@ def _build(
     limit = options["memory_limit"]
     executor.require(source.path)
     executor.require(str(folder_above(Path(os.path.realpath(target)))))
-    names = read_ids(options["ids"], source.n) if options["ids"] else None
+    names = names_of(source, options["ids"])
     with counter("writing", options["quiet"]) as show:
         check = build(
             source,
@@ -356,6 +357,7 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
     type=click.Choice(["float32", "float64"]),
     help="Type of the rows [default: float32, or what a store of psmds holds].",
 )
+@naming
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @resuming
 @overwriting
@@ -383,6 +385,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
     source = open_matrix(matrix, options["dtype"])
+    ids = names_of(source, options["ids"])
     nbytes = 8 * source.n * (2 * config.n_components + 1)
     require_result_place(target, overwrite=overwrite, nbytes=nbytes, apart=[source.path])
     if options["plot"]:
@@ -396,7 +399,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
             config,
             executor,
             memory_limit=options["memory_limit"],
-            ids=getattr(source, "ids", None),
+            ids=ids,
             init=options["init"],
             n_init=options["n_init"],
             on_epoch=show,
@@ -415,6 +418,13 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     if options["plot"]:
         _picture(read_result(target), options["plot"])
     end(solution.stop_reason, target, checkpoint)
+
+
+def names_of(source: Any, file: str | None) -> list[str] | None:
+    """Names of the rows of a source: those in a file where it is given, otherwise its own."""
+    from psmds_dist.ingest import read_ids
+
+    return getattr(source, "ids", None) if file is None else read_ids(file, source.n)
 
 
 def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], object]) -> tuple[Checkpoint, bool]:

@@ -470,6 +470,16 @@ def test_plan_of_a_store(place):
     run("fit", "d.zarr", "m.zarr", "--memory-limit", needed, "--max-epochs", 1, "-q")
 
 
+def test_names_of_a_file_are_given_to_the_fit_or_to_a_store_and_stay(place):
+    run("fit", "square.npy", "m.zarr", "--ids", "ids.txt", "-q", "--max-epochs", 2)
+    run("ingest", "square.npy", "d.zarr", "--ids", "ids.txt", "-q")
+    run("ingest", "d.zarr", "again.zarr", "-q")
+    run("fit", "again.zarr", "n.zarr", "-q", "--max-epochs", 2)
+    assert read_result("m.zarr").ids == read_result("n.zarr").ids == IDS
+    Path("short.txt").write_text("one\ntwo\n")
+    assert "has 2 ids for 120 points" in refused("fit", "square.npy", "x.zarr", "--ids", "short.txt")
+
+
 def test_plan_of_a_file_and_of_a_map_of_it_by_landmarks(place):
     out = run("plan", "square.npy", "--memory-limit", "1 MiB")
     assert out.startswith(f"{N} points, rows 56.2 KiB, 1 process with 1.0 MiB each: kept in memory")
