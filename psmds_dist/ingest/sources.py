@@ -101,7 +101,8 @@ def load_npy(path: str) -> Numbers:
             error = ValueError("it is another kind of file, such as text, or holds Python objects")
         raise InputError(
             f"{path} is not a .npy file of numbers ({error}); read it as it is meant, for example with "
-            "pandas.read_csv(..., index_col=0).to_numpy(), and write it with numpy.save."
+            "pandas.read_csv(..., index_col=0).to_numpy(), and write it with numpy.save; a .csv or .tsv with names as "
+            "its first column then serves as --ids."
         ) from None
 
 
