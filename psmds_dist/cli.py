@@ -607,7 +607,8 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
     from psmds_dist.run import known_check
 
     if (matrix is None) == (points is None):
-        raise click.UsageError("give MATRIX, or --points.")
+        came = "neither came" if points is None else "both came"
+        raise click.UsageError(f"give MATRIX or --points, one of them: {came}.")
     dims, workers = options["n_components"], options["workers"]
     threads = options["threads"] or max(1, probe.available_threads() // workers)
     limit = options["memory_limit"]

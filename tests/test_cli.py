@@ -491,6 +491,7 @@ def test_plan_of_a_file_and_of_a_map_of_it_by_landmarks(place):
     assert "--landmarks must be more than the 2 dimensions and at most 120, not 121" in too_many
     np.save("odd.npy", np.ones(4))
     assert "is 1-D with 4 entries" in refused("plan", "odd.npy")
+    assert "give MATRIX or --points, one of them: both came" in refused("plan", "square.npy", "--points", 120)
 
 
 def test_plan_without_data():
@@ -502,7 +503,7 @@ def test_plan_without_data():
     assert "computed, never stored" in many
     assert "1 over the panel" in many
     assert "needs" in refused(*million, "--memory-limit", "1MB")
-    assert "give MATRIX, or --points" in refused("plan")
+    assert "give MATRIX or --points, one of them: neither came" in refused("plan")
     assert "--landmarks must be more than the 2 dimensions" in refused("plan", "-N", "100", "-S", 2)
     assert "--disk must be a positive number" in refused("plan", "-N", "100", "--disk", "fast")
 
