@@ -48,7 +48,9 @@ def main() -> None:
 
 
 choosing = (
-    click.option("-S", "--n-landmarks", type=click.IntRange(2), help="Number of landmarks [default: 1000, or all points]."),
+    click.option(
+        "-S", "--n-landmarks", type=click.IntRange(2), help="Number of landmarks [default: 1000, or all points]."
+    ),
     click.option(
         "--landmarks",
         type=click.Path(exists=True, dir_okay=False),

@@ -117,7 +117,10 @@ def test_columns_are_rows_of_the_transpose(tmp_path):
         (np.zeros((3, 3), complex), "holds complex128"),
         (np.zeros((3, 3), "M8[s]"), r"holds datetime64\[s\]"),
         (np.zeros((3, 3), "U3"), "holds <U3"),
-        (np.array([[None, 1], [2, 3]], dtype=object), "is not a .npy file of numbers .*Python objects.* serves as --ids"),
+        (
+            np.array([[None, 1], [2, 3]], dtype=object),
+            "is not a .npy file of numbers .*objects.* serves as --ids",
+        ),
     ],
 )
 def test_unusable_arrays_are_told(tmp_path, values, sentence):
