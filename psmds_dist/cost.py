@@ -171,8 +171,8 @@ class Stage:
 
     Attributes
     ----------
-    kernel, disk : float
-        Of the workers; the longer of the two counts, as rows are read ahead.
+    kernel, disk, distances : float
+        Of the workers; the longest of the three counts, as rows are read, or computed from points, ahead.
     busy : float
         Of a worker's cores while it reads or computes rows; the kernel has to wait for them.
     network, scheduler, here : float
@@ -184,6 +184,7 @@ class Stage:
     name: str
     kernel: float = 0.0
     disk: float = 0.0
+    distances: float = 0.0
     busy: float = 0.0
     network: float = 0.0
     scheduler: float = 0.0
@@ -194,12 +195,13 @@ class Stage:
     @property
     def seconds(self) -> float:
         """Seconds from its begin to its end."""
-        return max(self.kernel + self.busy, self.disk) + self.network + self.scheduler + self.here
+        return max(self.kernel + self.busy, self.disk, self.distances) + self.network + self.scheduler + self.here
 
 
 RESOURCES = {
     "kernel": "the kernel",
     "disk": "the disk",
+    "distances": "distances, as they are computed",
     "network": "the network",
     "scheduler": "the scheduler",
     "here": "the process that starts the run",
@@ -219,7 +221,7 @@ class Estimate:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Seconds of each thing that can hold a run up; kernel and disk overlap."""
+        """Seconds of each thing that can hold a run up; kernel, disk and distances overlap."""
         return {name: sum(getattr(stage, name) for stage in self.stages) for name in RESOURCES}
 
     @property
@@ -321,7 +323,8 @@ def _pass(
     return Stage(
         name,
         kernel=times * work,
-        disk=times * made,
+        disk=0.0 if job.computed else times * made,
+        distances=times * made if job.computed else 0.0,
         busy=times * (made / job.threads if job.computed else made * rates.reading + handed),
         network=times * sent / rates.network,
         scheduler=0.0 if job.local else times * rounds * rates.round(job.workers, job.n * job.dims * snapshot),

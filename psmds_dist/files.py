@@ -48,6 +48,8 @@ def file_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     place = Path(os.path.realpath(path))
     plain = place.is_file() or not place.exists()
+    if not place.parent.is_dir():
+        raise StorageError(f"{os.fspath(path)} cannot be written: make its directory first, or give another path.")
     beside = place.with_name(f".{uuid.uuid4().hex[:12]}-{place.name}")  # keeps its ending, which tells the format
     try:
         yield beside if plain else place

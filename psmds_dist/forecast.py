@@ -104,7 +104,7 @@ def _memory(plan: Plan, job: Job) -> Sequence[str]:
 def _time(found: Estimate, job: Job) -> Sequence[str]:
     passes = "1 over the panel" if job.landmarks else f"{job.epochs + 2 - job.checked} over the matrix (a guess)"
     parts = found.parts
-    shares = ", ".join(f"{name} {describe_seconds(seconds)}" for name, seconds in parts.items())
+    shares = ", ".join(f"{name} {describe_seconds(seconds)}" for name, seconds in parts.items() if seconds)
     network = format_bytes(found.network_bytes)
     return (
         f"passes             {passes}",

@@ -241,8 +241,8 @@ def test_faults_are_sentences(place):
         (("quality", "d.zarr"), "holds dissimilarities; give the result of a fit"),
         (("quality", "m.zarr", "--matrix", "nowhere"), "nowhere does not exist"),
         (("export", "m.zarr", "map.xlsx"), "must end in .csv, .tsv or .npy"),
-        (("export", "m.zarr", "no/such/place.csv"), "no/such/place.csv cannot be written: No such file or directory"),
-        (("export", "m.zarr", "no/such/place.npy"), "no/such/place.npy cannot be written: No such file or directory"),
+        (("export", "m.zarr", "no/such/place.csv"), "no/such/place.csv cannot be written: make its directory first"),
+        (("export", "m.zarr", "no/such/place.npy"), "no/such/place.npy cannot be written: make its directory first"),
         (("dance",), "No such command 'dance'"),
     ]
     for arguments, part in faults:
