@@ -53,7 +53,7 @@ def testing_checksums(source: S) -> S:
     return source if change is None else cast(S, change())
 
 
-AHEAD = 2
+AHEAD = 4
 """Reads that a device is told of before they come: one at a time, with pauses, leave it idle."""
 
 

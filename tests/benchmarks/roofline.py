@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numba
@@ -95,23 +95,24 @@ def disk_bandwidth(folder: Path, nbytes: int, streams: int = 1) -> float:
             path.unlink(missing_ok=True)
 
 
-AHEAD = 2
-"""Files that the system is told of before they are read, as the disk is fastest then."""
+def cold_read(paths: list[Path], streams: int, ahead: int | None = None) -> float:
+    """Bytes a second at which files that are dropped from the page cache first come from disk.
 
-
-def cold_read(paths: list[Path], streams: int) -> float:
-    """Bytes a second at which files that are dropped from the page cache first come from disk."""
+    Each is read from end to end; or the system is told of each so many files ``ahead``, as our solver does.
+    """
     sync(paths)
     drop_cached(paths)
     total = sum(path.stat().st_size for path in paths)
+    shares = [paths[k::streams] for k in range(streams)]
     with ThreadPoolExecutor(streams) as pool:
-        return total / once(lambda: list(pool.map(_read_all, [paths[k::streams] for k in range(streams)])))
+        return total / once(lambda: list(pool.map(partial(_read_all, ahead=ahead), shares)))
 
 
-def _read_all(paths: list[Path]) -> None:
+def _read_all(paths: list[Path], ahead: int | None) -> None:
     buffer = bytearray(CHUNK)
     for turn, path in enumerate(paths):
-        fetch(paths[turn + AHEAD : turn + AHEAD + 1])
+        if ahead is not None:
+            fetch(paths[turn + ahead : turn + ahead + 1])
         with open(path, "rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass
