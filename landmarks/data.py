@@ -23,7 +23,7 @@ from psmds_dist.ingest.sources import load_npy
 from psmds_dist.inputs import row_source, row_type
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PIECE_BYTES, Needs, Stored, panel_pass
-from psmds_dist.rows import stored, testing_checksums
+from psmds_dist.rows import announce, stored, testing_checksums
 from psmds_dist.schedule import generator
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
 
@@ -407,6 +407,10 @@ class Columns:
     def token(self) -> str:
         """Identity of the content."""
         return f"{self.panel.token} columns {','.join(map(str, self.columns))}"
+
+    def expect(self, lo: int, hi: int) -> None:
+        """Have the system fetch rows ``lo`` to ``hi``, where it can be told to."""
+        announce(self.panel, lo, hi)
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""

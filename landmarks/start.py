@@ -10,7 +10,7 @@ from landmarks.types import LandmarkConfig
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.starts import Start
-from psmds_dist.types import RowSource
+from psmds_dist.types import InputError, RowSource
 
 SHARE = 8
 """One point in so many is a landmark, from 300 landmarks up to the usual number."""
@@ -30,5 +30,9 @@ def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory
         evidence=False,
         rough=True,
     )
-    found = fit(MatrixData(source).trusted(), settings, near, memory_limit=memory_limit)
+    data = MatrixData(source)
+    try:
+        found = fit(data.trusted(), settings, near, memory_limit=memory_limit)
+    except InputError:  # rows that are damaged say so where checksums are tested
+        found = fit(data, settings, near, memory_limit=memory_limit)
     return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))

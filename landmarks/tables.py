@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.arrays import as_array, fill, is_masked
 from psmds_dist.indices import check_landmarks
-from psmds_dist.ingest.sources import File, file_identity, load_npy, mapped_file, require_numeric
+from psmds_dist.ingest.sources import MappedFile, file_identity, load_npy, mapped_file, require_numeric
 from psmds_dist.rows import layout_of
 from psmds_dist.types import InputError, Ints, Rows, RowSource
 
@@ -47,7 +47,7 @@ class ArrayPanel:
     values: NDArray[Any]
     dtype: np.dtype[Any]
     landmarks: Ints | None = None
-    file: File | None = None
+    file: MappedFile | None = None
     """What it is mapped from."""
 
     band = 1

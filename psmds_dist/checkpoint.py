@@ -95,6 +95,11 @@ class Strand:
         self._checkpoint.rest(time.monotonic() - began)
         return kept
 
+    def forget(self) -> None:
+        """Remove all states."""
+        for path in self._files():
+            path.unlink(missing_ok=True)
+
     @property
     def due(self) -> bool:
         """Whether so much work is not yet kept that keeping it pays."""
@@ -281,6 +286,9 @@ class Nowhere:
         """Forget the piece."""
         return False
 
+    def forget(self) -> None:
+        """Nothing is there."""
+
     def seed(self) -> None:
         """No seed."""
 
@@ -330,10 +338,11 @@ def _require_same(target: str, finished: Identity, identity: Identity) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    if not path.is_file():
+    try:
+        with path.open("rb") as file:
+            return file.read(len(ZIP)) != ZIP
+    except (FileNotFoundError, IsADirectoryError):  # a run that lives may just have removed it
         return False
-    with path.open("rb") as file:
-        return file.read(len(ZIP)) != ZIP
 
 
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:

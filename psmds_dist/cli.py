@@ -616,11 +616,12 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
     reads, checked, cost = probe.Reading(_speed(options["disk"] or "1GB/s", "--disk"), 0.0), False, 1.0
     if matrix is None:
         rows = rows_of(int(points or 0), n_landmarks, dims)
+    elif n_landmarks is not None or options["computed"]:
+        raise click.UsageError("--landmarks and --computed go with --points.")
     else:
         source = open_matrix(matrix)
-        rows = rows_of(source.n, n_landmarks, dims, source.dtype.itemsize)
-        if n_landmarks is None:
-            rows, checked, cost = stored(source), known_check(source) is not None, read_cost(source)
+        rows, checked, cost = stored(source), known_check(source) is not None, read_cost(source)
+        rows_of(source.n, None, dims)
         reads = reads if options["disk"] else probe.reading(source)
     made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
     rates = Rates(

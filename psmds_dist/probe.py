@@ -14,7 +14,7 @@ from psmds_dist.kernels.guided import guide
 from psmds_dist.kernels.jit import available_threads as available_threads
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.moves import propose
-from psmds_dist.rows import expect, layout_of
+from psmds_dist.rows import announce_later, layout_of
 from psmds_dist.types import Rows, RowSource
 
 COLUMNS = 4096
@@ -69,7 +69,7 @@ def reading(source: RowSource) -> Reading:
     began, worked = time.perf_counter(), time.process_time()
     done = 0
     for turn, (lo, hi) in enumerate(spans):
-        expect(source, spans, turn)
+        announce_later(source, spans, turn)
         source.read(lo, hi, buffer)
         done += (hi - lo) * layout.columns * source.dtype.itemsize
         if time.perf_counter() - began > 2 * SECONDS:

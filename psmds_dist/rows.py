@@ -57,12 +57,17 @@ AHEAD = 4
 """Reads that a device is told of before they come: one at a time, with pauses, leave it idle."""
 
 
-def expect(source: RowSource, spans: Sequence[tuple[int, int]], turn: int) -> None:
-    """Tell what is to be read soon, where a source can make use of that, as the read number ``turn`` begins."""
+def announce(source: RowSource, lo: int, hi: int) -> None:
+    """Tell a source that rows ``lo`` to ``hi`` are to be read soon, where it can make use of that."""
     tell = getattr(source, "expect", None)
     if tell is not None:
-        for lo, hi in spans[turn + AHEAD : turn + AHEAD + 1]:
-            tell(lo, hi)
+        tell(lo, hi)
+
+
+def announce_later(source: RowSource, spans: Sequence[tuple[int, int]], turn: int) -> None:
+    """Announce the read that comes `AHEAD` after the read number ``turn``, which begins now."""
+    for lo, hi in spans[turn + AHEAD : turn + AHEAD + 1]:
+        announce(source, lo, hi)
 
 
 @dataclass(frozen=True)
@@ -118,13 +123,13 @@ class RowCache:
             kept = [b for b in sorted(blocks) if b in self._slot]
             runs = self._runs([b for b in sorted(blocks) if b not in self._slot])
             spans = [self._span(run) for run in runs]
-            expect(self.source, spans, 0)
+            announce_later(self.source, spans, 0)
             pending = [reader.submit(self._load, run, 0) for run in runs[:1]]
             for part in batches_of(kept, self.layout):
                 yield self._kept(part)
             for turn in range(1, len(runs) + 1):
                 batch = pending.pop().result()
-                expect(self.source, spans, turn)
+                announce_later(self.source, spans, turn)
                 pending += [reader.submit(self._load, run, turn) for run in runs[turn : turn + 1]]
                 yield batch
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PANEL_BYTES
-from psmds_dist.rows import expect, layout_of
+from psmds_dist.rows import announce_later, layout_of
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
 
 _KEY = 0x70736D6473
@@ -195,7 +195,7 @@ def panels(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tupl
     parts = list(runs(blocks, most))
     spans = [(layout.bounds(run[0])[0], layout.bounds(run[-1])[1]) for run in parts]
     for turn, (run, (lo, hi)) in enumerate(zip(parts, spans, strict=True)):
-        expect(source, spans, turn)
+        announce_later(source, spans, turn)
         source.read(lo, hi, buffer)
         yield run, buffer[: hi - lo]
 

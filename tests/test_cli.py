@@ -480,18 +480,15 @@ def test_names_of_a_file_are_given_to_the_fit_or_to_a_store_and_stay(place):
     assert "has 2 ids for 120 points" in refused("fit", "square.npy", "x.zarr", "--ids", "short.txt")
 
 
-def test_plan_of_a_file_and_of_a_map_of_it_by_landmarks(place):
+def test_plan_of_a_file(place):
     out = run("plan", "square.npy", "--memory-limit", "1 MiB")
     assert out.startswith(f"{N} points, rows 56.2 KiB, 1 process with 1.0 MiB each: kept in memory")
     assert "\ncheck " in out  # nothing is kept with a file
-    out = run("plan", "square.npy", "-S", 40)
-    assert out.startswith(f"{N} points, rows 18.8 KiB")
-    assert "1 over the panel" in out
-    too_many = refused("plan", "square.npy", "-S", 121)
-    assert "--landmarks must be more than the 2 dimensions and at most 120, not 121" in too_many
     np.save("odd.npy", np.ones(4))
     assert "is 1-D with 4 entries" in refused("plan", "odd.npy")
     assert "give MATRIX or --points, one of them: both came" in refused("plan", "square.npy", "--points", 120)
+    for more in (["-S", 40], ["--computed"]):
+        assert "--landmarks and --computed go with --points" in refused("plan", "square.npy", *more)
 
 
 def test_plan_without_data():

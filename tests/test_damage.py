@@ -199,13 +199,28 @@ def test_a_mapped_array_that_is_written_to_during_a_run_is_told(tmp_path, matrix
 
     def write(event):
         if event.epoch == 2:
-            mapped = np.load(place, mmap_mode="r+")
-            mapped[0, 1] = mapped[1, 0] = 2 * mapped[0, 1]
+            with open(place, "r+b") as file:
+                file.seek(-matrix.itemsize, os.SEEK_END)
+                file.write(bytes(matrix.itemsize))  # as it was: the time tells
 
     mds = PatternSearchMDS(random_state=0, symmetrize=symmetrize, on_epoch=write)
     with pytest.raises(InputError, match="the matrix was written to while it was read"):
         mds.fit(np.load(place, mmap_mode="r"))
     assert mds.set_params(on_epoch=None).fit(np.load(place, mmap_mode="r")).n_epochs_ > 2
+
+
+@pytest.mark.parametrize("after", [os.remove, lambda place: os.replace(place.with_name("other.npy"), place)])
+def test_a_mapped_array_outlives_the_name_of_its_file(tmp_path, matrix, after):
+    for name in ("m.npy", "other.npy"):
+        np.save(tmp_path / name, matrix)
+    wanted = PatternSearchMDS(random_state=0).fit(matrix).embedding_
+    mapped = np.load(tmp_path / "m.npy", mmap_mode="r")
+    mds = PatternSearchMDS(
+        random_state=0, on_epoch=lambda event: event.epoch == 2 and after(tmp_path / "m.npy") and None
+    )
+    np.testing.assert_array_equal(mds.fit(mapped).embedding_, wanted)
+    os.remove(tmp_path / ("other.npy" if after is os.remove else "m.npy"))
+    np.testing.assert_array_equal(PatternSearchMDS(random_state=0).fit(mapped).embedding_, wanted)
 
 
 @pytest.mark.parametrize("kind", ["zarr", "npy"])

@@ -24,7 +24,7 @@ from psmds_dist.store import (
     save_check,
     write_result,
 )
-from psmds_dist.store.chunkfile import _is_at_hand
+from psmds_dist.store.chunkfile import ADVISED
 from psmds_dist.store.reading import chunk_file
 from psmds_dist.types import InputCheck, InputError
 
@@ -677,23 +677,21 @@ def test_torn_descriptions_are_told(store, file, content):
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot be told")
-def test_files_that_are_not_at_hand_are_asked_for(store, monkeypatch):
-    asked = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda *args: asked.append(args[1:]))
+def test_rows_that_are_not_at_hand_are_asked_for(tmp_path, monkeypatch):
+    matrix, asked = distances(400), []
+    array = zarr.create_array(str(tmp_path / "tall.zarr"), data=matrix, chunks=(400, 400), compressors=None)
+    assert array.nbytes > 4 * ADVISED
+    rows = open_rows(tmp_path / "tall.zarr")
+    assert rows.direct
+    monkeypatch.setattr(os, "posix_fadvise", lambda file, *args: asked.append(args))
     monkeypatch.setattr("psmds_dist.store.chunkfile._is_at_hand", lambda file, offset: True)
-    store.expect(0, N)
+    rows.expect(0, 400)
     assert asked == []
     monkeypatch.setattr("psmds_dist.store.chunkfile._is_at_hand", lambda file, offset: False)
-    store.expect(0, N)
-    assert asked == [(0, 0, os.POSIX_FADV_WILLNEED)] * Layout(N).count
-    (Path(store.path) / "dissimilarities" / "c.0.0").unlink()
-    store.expect(0, N)  # a read says that it is gone
-
-
-@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot be told")
-def test_a_file_that_was_just_read_is_at_hand(store):
-    file = chunk_file(store.array, 0)
-    with open(file.path, "rb", buffering=0) as opened:
-        opened.read()
-        assert _is_at_hand(opened, file.nbytes - 1)
-        assert not _is_at_hand(opened, file.nbytes)
+    rows.expect(100, 300)
+    assert all(how == os.POSIX_FADV_WILLNEED and count <= ADVISED for _, count, how in asked)
+    assert asked[0][0] == 100 * 1600
+    assert sum(count for _, count, _ in asked) == 200 * 1600
+    assert [offset + count for offset, count, _ in asked[:-1]] == [offset for offset, _, _ in asked[1:]]
+    next((tmp_path / "tall.zarr").glob("c/*/*")).unlink()
+    rows.expect(0, 400)  # a read says that it is gone

@@ -113,20 +113,24 @@ def file_identity(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class File:
-    """A file as it was when it was looked at."""
+class MappedFile:
+    """A file that an array is mapped from, as it was when the array came."""
 
     path: str
+    inode: int
     identity: str
 
     @classmethod
-    def of(cls, path: str) -> File:
+    def of(cls, path: str) -> MappedFile:
         """Look at a file."""
-        return cls(path, file_identity(path))
+        return cls(path, os.stat(path).st_ino, file_identity(path))
 
     def changed(self) -> bool:
-        """Whether it has been written to since."""
-        return file_identity(self.path) != self.identity
+        """Whether it has been written to since; one that is gone, or gave way to another, is mapped as it was."""
+        try:
+            return os.stat(self.path).st_ino == self.inode and file_identity(self.path) != self.identity
+        except FileNotFoundError:
+            return False
 
 
 @dataclass(frozen=True)
@@ -193,14 +197,17 @@ def open_matrix(path: Any, dtype: str | None = None) -> NpyMatrix | ZarrRows:
     return open_npy(path, dtype or "float32") if is_file else open_rows(path, dtype)
 
 
-def mapped_file(values: Numbers) -> File | None:
+def mapped_file(values: Numbers) -> MappedFile | None:
     """File that an array is mapped from to be read; where its owner may write as well, the file's time tells late."""
     owner: Any = values
     while owner is not None and not isinstance(owner, np.memmap):
         owner = getattr(owner, "base", None)
     if owner is None or owner.filename is None or owner.flags.writeable:
         return None
-    return File.of(os.path.abspath(owner.filename))
+    try:
+        return MappedFile.of(os.path.abspath(owner.filename))
+    except OSError:  # it is gone already
+        return None
 
 
 class ArrayRows:

@@ -7,6 +7,7 @@ them faults page by page and a read runs at a tenth of the speed.
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ CHECKSUM_BYTES = 4
 
 _METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"})
 _PIECE = 1 << 18
+
+ADVISED = 1 << 17
+"""Bytes to ask for with one call; of more the system may fetch no more than it reads ahead of itself."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,14 @@ class ChunkFile:
         except FileNotFoundError:
             return False
 
-    def expect(self) -> None:
-        """Have the system fetch the file if it has not; a read that follows says what is wrong with it."""
+    def expect(self, first: int, count: int) -> None:
+        """Have the system fetch some rows if it has not; a read that follows says what is wrong with the file."""
         if hasattr(os, "RWF_NOWAIT"):  # on Linux
+            start, end = first * self.row_bytes, min((first + count) * self.row_bytes, self.nbytes)
             with suppress(OSError), FileIO(self.path) as file:
-                if not _is_at_hand(file, self.nbytes - 1):
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                if not _is_at_hand(file, random.randrange(start, end)):
+                    for offset in range(start, end, ADVISED):
+                        os.posix_fadvise(file.fileno(), offset, min(ADVISED, end - offset), os.POSIX_FADV_WILLNEED)
 
     def read(self, first: int, out: Rows, *, verify: bool, skip: int = 0) -> None:
         """Fill ``out`` with the rows of the chunk from ``first`` on.
@@ -105,7 +111,10 @@ class ChunkFile:
 
 
 def _is_at_hand(file: FileIO, offset: int) -> bool:
-    """Whether a byte is in the page cache; to ask for a file that is there would take time for each of its pages."""
+    """Whether a byte is in the page cache, for it takes time to ask for what is there.
+
+    Look anywhere: a place that is always the same would stay in the cache when the rest has gone.
+    """
     try:
         return os.preadv(file.fileno(), [bytearray(1)], offset, os.RWF_NOWAIT) == 1
     except OSError:

@@ -144,7 +144,9 @@ class ZarrRows:
         if self.direct:
             height = int(self.array.chunks[0])
             for chunk in range(lo // height, -(-hi // height)):
-                chunk_file(self.array, chunk).expect()
+                start = chunk * height
+                first, last = max(lo, start), min(hi, start + height)
+                chunk_file(self.array, chunk).expect(first - start, last - first)
 
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
