@@ -390,8 +390,7 @@ def others(choose: Chooser, folder: Path) -> str:
             ["quality", thing, *matrix, *extra],
             thing in ("map", "model")
             and matrix[1:] not in (["other.npy"], ["nowhere"], ["map"])
-            and extra in ([], ["--worst", "3"])
-            and not (thing == "model" and not matrix),
+            and extra in ([], ["--worst", "3"]),
         ),
         "export": (
             ["export", thing, output],
