@@ -196,8 +196,9 @@ class Study:
             usual.add(1)
         if any("worker" in name or "SIGSTOP" in name for name in names) and "did not start" in said:
             usual.add(1)  # killed before the cluster was there: a sentence, and to be run again
-        if names.count("SIGSTOP for good") > 1 and "has answered in" in said:
-            usual.add(TRY_AGAIN)  # nobody is left
+        stopped = names.count("SIGSTOP for good")
+        if stopped and stopped + names.count("SIGKILL of a worker") > 1 and "has answered in" in said:
+            usual.add(TRY_AGAIN)  # of two workers nobody is left, or the other is just coming back
         if code not in usual:
             record.faults.append(f"exit code {code} after {names or 'nothing'}: {said[-600:]}")
         elif "Traceback" in said and "psmds_dist/cli.py" in said:
