@@ -86,7 +86,7 @@ class Data(Protocol):
         """What it takes to make the panel, where that is done once."""
 
     def trusted(self) -> Data:
-        """The same once the whole matrix has passed its check: what is taken out needs none, nor are checksums tested."""
+        """The same once the whole matrix has passed its check: what is taken out needs none, nor tests of checksums."""
 
     def columns_with(self, landmarks: Ints) -> Ints | None:
         """Columns of a panel that hold the landmarks; None for what is no panel."""
