@@ -177,7 +177,8 @@ def _kernels(settings: Settings) -> list[Record]:
         found.append(_kernel(dims, settings.pick(1, 5, 5)))
         lines.append(held(f"share of bare roots, L = {dims}, 1 thread", found[-1]["share_1_thread"], least=bound))
         lines.append(held(f"2 threads over 1, L = {dims}", found[-1]["threads_gain"], least=1.9))
-    show(found, what="", share_1_thread=".2f", share_2_threads=".2f", threads_gain=".2f", bare_gain=".2f", G_pairs=".2f")
+    columns = ("share_1_thread", "share_2_threads", "threads_gain", "bare_gain", "G_pairs")
+    show(found, what="", **dict.fromkeys(columns, ".2f"))
     show_held(lines)
     print()
     return found + lines
