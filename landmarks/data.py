@@ -122,10 +122,10 @@ class MatrixData:
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points."""
-        found = np.empty((rows.size, columns.size))
+        source, found = self._source, np.empty((rows.size, columns.size))
         step = max(1, PIECE_BYTES // (self.n * self.dtype.itemsize))
         for k in range(0, rows.size, step):
-            found[k : k + step] = picked(self._source, rows[k : k + step])[:, columns]
+            found[k : k + step] = picked(source, rows[k : k + step])[:, columns]
         return found
 
     def columns_with(self, landmarks: Ints) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from landmarks.data import AnyData, open_data
@@ -29,8 +28,16 @@ from psmds_dist.types import Floats, InputError, StopReason
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
 """Columns of ``curve_``."""
 
-STRESSES = ("normalized_stress", "stress1", "mse", "raw_stress")
-FACTS = (*STRESSES, "stress_is_exact", "landmark_stress", "stop_reason", "seed")
+FACTS = (
+    "normalized_stress",
+    "stress1",
+    "mse",
+    "raw_stress",
+    "stress_is_exact",
+    "landmark_stress",
+    "stop_reason",
+    "seed",
+)
 """What a stored map knows under the names of attributes."""
 
 
@@ -43,10 +50,6 @@ def _row_names(points: Any) -> list[str] | None:
     """Row names of a data frame, whose columns are features."""
     framed = hasattr(points, "index") and hasattr(points, "columns")
     return [str(name) for name in points.index] if framed else None
-
-
-def _curve(points: Sequence[Mapping[str, float]]) -> NDArray[Any]:
-    return np.array([tuple(point[name] for name in CURVE.names or ()) for point in points], dtype=CURVE)
 
 
 class LandmarkMDS(OnCluster):
@@ -252,9 +255,8 @@ class LandmarkMDS(OnCluster):
                 data, config, executor, memory_limit=self.memory_limit, ids=ids, tell=tell, checkpoint=checkpoint
             )
             matrix = path_of(X, data.matrix) if data.matrix is not None else None
-            self.model_ = Model.of(result, data, ids, matrix)
-            self.n_features_in_ = data.columns
-        return self._learn(result, ids)
+            model = Model.of(result, data, ids, matrix)
+        return self._know(model)._learn(result)
 
     def fit_transform(self, X: Any, y: object = None) -> Floats:
         """Fit a map and return the coordinates; arguments as in `fit`."""
@@ -303,23 +305,7 @@ class LandmarkMDS(OnCluster):
             metric=model.metric,
             metric_params=dict(model.metric_params) or None,
         )
-        estimator.model_ = model
-        estimator.embedding_ = model.embedding
-        estimator.landmarks_ = model.landmarks
-        estimator.ids_ = model.ids
-        estimator.point_stress_ = model.residual
-        estimator.n_features_in_ = model.width
-        return estimator._remember(model.facts)
-
-    def _remember(self, facts: Mapping[str, Any]) -> LandmarkMDS:
-        """Take over what a stored map says of itself."""
-        for name in FACTS:
-            setattr(self, f"{name}_", facts[name])
-        self.agreement_ = np.array(facts["agreement"])
-        held_out = facts["held_out"]
-        self.stress_interval_ = (np.nan, np.nan) if held_out is None else (held_out["low"], held_out["high"])
-        self.curve_ = _curve(facts["curve"])
-        return self
+        return estimator._know(model)
 
     @property
     def _n_features_out(self) -> int:
@@ -339,24 +325,28 @@ class LandmarkMDS(OnCluster):
             seed=seed_of(self.random_state, checkpoint),
         )
 
-    def _learn(self, result: LandmarkFit, ids: list[str] | None) -> LandmarkMDS:
-        self.embedding_ = result.embedding
-        self.landmarks_ = result.landmarks
-        self.landmark_stress_ = result.landmark_stress
-        self.agreement_ = result.agreement
-        self.stress_is_exact_ = result.exact is not None
-        for name in (*STRESSES, "point_stress"):
-            setattr(self, f"{name}_", getattr(result.stress, name))
-        self.stress_interval_ = (
-            (np.nan, np.nan) if result.estimate is None else (result.estimate.low, result.estimate.high)
-        )
-        self.curve_ = _curve([c.as_dict() for c in result.curve])
+    def _know(self, model: Model) -> LandmarkMDS:
+        """Take over a map and what it says of itself."""
+        self.model_ = model
+        self.embedding_ = model.embedding
+        self.landmarks_ = model.landmarks
+        self.ids_ = model.ids
+        self.point_stress_ = model.residual
+        self.n_features_in_ = model.width
+        facts = model.facts
+        for name in FACTS:
+            setattr(self, f"{name}_", facts[name])
+        self.agreement_ = np.array(facts["agreement"])
+        held_out = facts["held_out"]
+        self.stress_interval_ = (np.nan, np.nan) if held_out is None else (held_out["low"], held_out["high"])
+        self.curve_ = np.array([tuple(point[name] for name in CURVE.names or ()) for point in facts["curve"]], CURVE)
+        return self
+
+    def _learn(self, result: LandmarkFit) -> LandmarkMDS:
+        """Take over what only the fit itself knows."""
         self.history_ = None if result.solution is None else result.solution.history
         self.n_epochs_ = 0 if result.solution is None else len(result.solution.history)
-        self.stop_reason_ = result.stop_reason
         self.seconds_ = result.seconds
-        self.seed_ = result.config.seed
-        self.ids_ = ids
         self.result_ = result
         return self
 

@@ -13,32 +13,27 @@ import numpy as np
 
 from landmarks.evidence import HeldOut, StressEstimate
 from landmarks.place import ROUGH, SHARE, Frame
-from landmarks.plan import FitPlan
+from landmarks.plan import FitPlan, Planned
 from landmarks.selection import require_method
 from landmarks.tables import Panel
 from psmds_dist.block import Held
 from psmds_dist.checkpoint import Identity, Keeper
 from psmds_dist.config import SolverConfig, whole
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.plan import Needs, Stored
 from psmds_dist.quality import Stress
 from psmds_dist.solve import Solution
-from psmds_dist.types import Floats, InputError, Ints, RowSource
+from psmds_dist.types import Floats, InputError, Ints
 
 REFINEMENTS = ("none", "panel", "full")
 Tell = Callable[[str], object]
 
 
-class Data(Protocol):
-    """What a landmark fit needs to know of the data."""
+class Data(Planned, Protocol):
+    """What a landmark fit needs to know of the data, beside what planning does."""
 
     @property
     def input(self) -> object:
         """What is read."""
-
-    @property
-    def n(self) -> int:
-        """Number of points."""
 
     @property
     def columns(self) -> int:
@@ -47,10 +42,6 @@ class Data(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the dissimilarities."""
-
-    @property
-    def ids(self) -> list[str] | None:
-        """Row names that came with the data."""
 
     @property
     def metric(self) -> str:
@@ -64,26 +55,12 @@ class Data(Protocol):
         """Coordinates of some points in the space that the metric measures; None when precomputed."""
 
     @property
-    def matrix(self) -> RowSource | None:
-        """The whole matrix, where there is one: a full refinement polishes against it."""
-
-    @property
     def pool(self) -> Ints | None:
         """Points that can be landmarks; None for all."""
 
     @property
     def usual(self) -> int:
         """Number of landmarks when nobody said."""
-
-    @property
-    def origin(self) -> str:
-        """How a pass over the panel comes by rows that are not kept."""
-
-    def stored(self, landmarks: Ints) -> Stored:
-        """How the panel will lie, for planning."""
-
-    def making(self, landmarks: Ints) -> Needs | None:
-        """What it takes to make the panel, where that is done once."""
 
     def trusted(self) -> Data:
         """The same once the whole matrix has passed its check: what is taken out needs none, nor tests of checksums."""

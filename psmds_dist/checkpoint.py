@@ -249,13 +249,14 @@ class Checkpoint:
 
 def describe_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Facts of the run whose states a directory holds; empty where there are none."""
-    checkpoint = Checkpoint(folder, resume=True) if os.path.isdir(folder) else None
-    if checkpoint is None or not checkpoint.found:
+    if not os.path.isdir(folder):
         return {}
+    checkpoint = Checkpoint(folder, resume=True)
     names = [path.name.split(".") for path in checkpoint.states()]  # the newest of a strand comes last
     states = {name: int(number) for name, number, _ in names}
     run: Identity = next(checkpoint._identities(), {})
-    return {"kind": "checkpoint", "to go on": "its command again, with --resume", "newest states": states, **run}
+    facts = {"kind": "checkpoint", "to go on": "its command again, with --resume", "newest states": states, **run}
+    return facts if states else {}
 
 
 class Nowhere:

@@ -323,8 +323,7 @@ def _pass(
     return Stage(
         name,
         kernel=times * work,
-        disk=0.0 if job.computed else times * made,
-        distances=times * made if job.computed else 0.0,
+        **{"distances" if job.computed else "disk": times * made},
         busy=times * (made / job.threads if job.computed else made * rates.reading + handed),
         network=times * sent / rates.network,
         scheduler=0.0 if job.local else times * rounds * rates.round(job.workers, job.n * job.dims * snapshot),

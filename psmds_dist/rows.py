@@ -44,6 +44,12 @@ def read_cost(source: RowSource) -> float:
     return float(getattr(source, "read_cost", 1.0))
 
 
+def written_to(source: object) -> bool:
+    """Whether a source has been written to since it was opened, as far as it can tell."""
+    changed = getattr(source, "changed", None)
+    return changed is not None and bool(changed())
+
+
 S = TypeVar("S", bound=RowSource)
 
 

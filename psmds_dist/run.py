@@ -26,7 +26,7 @@ from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import Plan, checking, exact, exceeded, require
 from psmds_dist.quality import Stress
-from psmds_dist.rows import read_cost, stored
+from psmds_dist.rows import read_cost, stored, written_to
 from psmds_dist.solve import Solution, solve
 from psmds_dist.starts import choose_start, require_start
 from psmds_dist.types import Floats, InputCheck, InputError, RowSource, StopReason
@@ -220,8 +220,7 @@ def require_unchanged(source: object, checkpoint: Keeper) -> None:
     InputError
         When its files are not those that were opened.
     """
-    changed = getattr(source, "changed", None)
-    if changed is not None and changed():
+    if written_to(source):
         checkpoint.remove()
         raise InputError(
             f"{getattr(source, 'path', 'the matrix')} was written to while it was read, so that the map belongs to no "

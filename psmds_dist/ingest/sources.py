@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.arrays import fill
+from psmds_dist.rows import written_to
 from psmds_dist.types import InputError, Rows, RowSource
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ class _Changed:
 
     def changed(self) -> bool:
         """Whether the source has been written to since it was opened."""
-        return bool(getattr(self.source, "changed", bool)())
+        return written_to(self.source)
 
 
 @dataclass(frozen=True)

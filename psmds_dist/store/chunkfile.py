@@ -59,8 +59,7 @@ class ChunkFile:
             start, end = first * self.row_bytes, min((first + count) * self.row_bytes, self.nbytes)
             with suppress(OSError), FileIO(self.path) as file:
                 if not _is_at_hand(file, random.randrange(start, end)):
-                    for offset in range(start, end, ADVISED):
-                        os.posix_fadvise(file.fileno(), offset, min(ADVISED, end - offset), os.POSIX_FADV_WILLNEED)
+                    fetch(file.fileno(), start, end)
 
     def read(self, first: int, out: Rows, *, verify: bool, skip: int = 0) -> None:
         """Fill ``out`` with the rows of the chunk from ``first`` on.
@@ -108,6 +107,12 @@ class ChunkFile:
             f"the store is damaged: its chunk file {self.path} {what}; restore the file from a copy, or "
             "build the store anew."
         )
+
+
+def fetch(handle: int, start: int, end: int) -> None:
+    """Ask the system for some bytes of an open file, without waiting for them."""
+    for offset in range(start, end, ADVISED):
+        os.posix_fadvise(handle, offset, min(ADVISED, end - offset), os.POSIX_FADV_WILLNEED)
 
 
 def _is_at_hand(file: FileIO, offset: int) -> bool:

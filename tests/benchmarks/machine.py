@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from psmds_dist.store import chunkfile
 
 PACKAGES = (
     "psmds-dist",
@@ -97,29 +99,24 @@ def files_below(place: Path) -> list[Path]:
 
 def sync(paths: Iterable[Path]) -> None:
     """Write files out to the disk; only then can the page cache let them go."""
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    _each(paths, os.fsync)
 
 
 def drop_cached(paths: Iterable[Path]) -> None:
     """Drop files from the page cache, without being root."""
-    _advise(paths, "POSIX_FADV_DONTNEED")
+    _each(paths, lambda handle: os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED))
 
 
 def fetch(paths: Iterable[Path]) -> None:
-    """Ask the system to read files into the page cache, without waiting for them."""
-    _advise(paths, "POSIX_FADV_WILLNEED")
+    """Ask the system to read files into the page cache, as the solver does."""
+    _each(paths, lambda handle: chunkfile.fetch(handle, 0, os.fstat(handle).st_size))
 
 
-def _advise(paths: Iterable[Path], what: str) -> None:
+def _each(paths: Iterable[Path], act: Callable[[int], None]) -> None:
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:
-            os.posix_fadvise(handle, 0, 0, getattr(os, what))
+            act(handle)
         finally:
             os.close(handle)
 
