@@ -14,6 +14,7 @@ from psmds_dist.arrays import as_array
 from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest import Metric
 from psmds_dist.ingest.points import SCRATCH_BYTES, trying
+from psmds_dist.parcels import Parcel
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PIECE_BYTES
 from psmds_dist.rows import stored
@@ -24,7 +25,7 @@ TILE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class PointsPanel:
+class PointsPanel(Parcel):
     """Distances of points to landmarks, computed as they are asked for; made by `points_panel`.
 
     A row depends on its own point only: it has the same bits whatever rows are asked for with it.

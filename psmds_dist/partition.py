@@ -82,9 +82,19 @@ def owners(blocks: Iterable[int], workers: Mapping[str, int]) -> dict[str, list[
     """
     numbers = np.unique(np.fromiter(blocks, np.int64))
     pairs, pair_of = np.unique(numbers // 2, return_inverse=True)
-    names = list(workers)
+    owner = _owners(pairs.tobytes(), tuple(workers.items()))[pair_of]
+    order = np.argsort(owner, kind="stable")
+    shares = np.split(numbers[order], np.searchsorted(owner[order], np.arange(1, len(workers))))
+    return {name: share.tolist() for name, share in zip(workers, shares, strict=True)}
+
+
+@lru_cache(maxsize=4)  # every round of a run asks the same
+def _owners(numbers: bytes, workers: tuple[tuple[str, int], ...]) -> Ints:
+    """Index of the worker that each pair of blocks belongs to."""
+    pairs = np.frombuffer(numbers, np.int64)
+    names, threads = zip(*workers, strict=True)
     liking = np.array([_affinity(name, pairs) for name in names])
-    room = np.array([-(-pairs.size * workers[name] // sum(workers.values())) for name in names])
+    room = np.array([-(-pairs.size * count // sum(threads)) for count in threads])
     owner = np.full(pairs.size, -1)
     while (left := np.flatnonzero(owner < 0)).size:
         open_ = np.flatnonzero(room > 0)
@@ -93,7 +103,7 @@ def owners(blocks: Iterable[int], workers: Mapping[str, int]) -> dict[str, list[
             taken = left[first == worker][: room[worker]]
             owner[taken] = worker
             room[worker] -= taken.size
-    return {name: numbers[owner[pair_of] == k].tolist() for k, name in enumerate(names)}
+    return owner
 
 
 def _affinity(worker: str, pairs: Ints) -> NDArray[np.uint64]:

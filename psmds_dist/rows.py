@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from psmds_dist.parcels import forget
 from psmds_dist.partition import Layout, groups
 from psmds_dist.plan import BATCH, RowMemory, Stored
 from psmds_dist.types import Ints, Rows, RowSource
@@ -241,6 +242,7 @@ def hold(source: RowSource, budget: int) -> HeldRows:
 
 
 def release() -> None:
-    """Let go of all rows that this process holds."""
+    """Let go of all rows that this process holds, and of the sources they came from."""
+    forget()
     with _HELD_LOCK:
         _HELD.clear()

@@ -28,9 +28,9 @@ def asked(monkeypatch):
     counts = {"directly": 0, "tasks": 0}
 
     def counting(name, method):
-        def counted(self, part, worker):
+        def counted(self, *given):
             counts[name] += 1
-            return method(self, part, worker)
+            return method(self, *given)
 
         return counted
 
@@ -86,7 +86,8 @@ def test_the_second_call_is_direct_and_answers_the_same(executor, asked):
         assert np.array_equal(answer, x[:5] * len(part))
 
 
-def test_the_scheduler_is_shown_a_task_now_and_then(client, asked):
+def test_the_scheduler_is_shown_a_task_now_and_then(client, asked, monkeypatch):
+    monkeypatch.setattr(crew, "SHOWN", 1.0)
     executor = DaskExecutor(client)
     end = time.monotonic() + 2.5 * crew.SHOWN
     while time.monotonic() < end:

@@ -224,8 +224,10 @@ def test_points_in_files_give_the_same_bits(tmp_path, chunks, zarr_format):
         open_table(tmp_path / "x.zarr"),
     ]
     for table in tables:
-        panel = pickle.loads(pickle.dumps(points_panel(table, LANDMARKS)))
+        sent = points_panel(table, LANDMARKS)
+        panel = pickle.loads(pickle.dumps(sent))
         assert read_all(panel, 13).tobytes() == expected.tobytes()
+        assert pickle.loads(pickle.dumps(sent)) is panel  # whose landmarks are prepared already
         np.testing.assert_array_equal(panel.landmarks, LANDMARKS)
 
 

@@ -10,6 +10,7 @@ import zarr
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist.partition import Layout
+from psmds_dist.rows import release
 from psmds_dist.store import (
     create,
     create_panel,
@@ -109,12 +110,25 @@ def test_store_describes_itself(store):
 
 
 def test_rows_pickle_small(tmp_path):
-    rows = written(tmp_path / "d.zarr", distances(), ids=[f"name {k}" for k in range(N)])
+    rows = written(tmp_path / "d.zarr", distances(), ids=[f"a rather long name {k}" for k in range(N)])
+    before = pickle.dumps(rows)
+    assert len(rows.ids) == N
     data = pickle.dumps(rows)
-    assert len(data) < 8000
+    assert data == before  # what was asked for meanwhile, as the names were, stays here
+    assert len(data) < 3000
     again = pickle.loads(data)
     assert again.token == rows.token
+    assert again.ids == rows.ids
     np.testing.assert_array_equal(read_all(again), distances())
+
+
+def test_rows_that_arrive_again_are_known(store):
+    one, two = (pickle.loads(pickle.dumps(store)) for _ in range(2))
+    assert one is two
+    testing = pickle.loads(pickle.dumps(store.with_checksums()))
+    assert (testing.verify, one.verify) == (True, False)
+    release()
+    assert pickle.loads(pickle.dumps(store)) is not one
 
 
 def test_rows_of_a_relative_path_survive_a_change_of_directory(tmp_path, monkeypatch):

@@ -112,6 +112,7 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
         # looking at itself takes Dask a tenth of a core, on the cores that the kernels share
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "500ms",
+        "distributed.admin.system-monitor.interval": "10s",
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(dask.config.set(lasting))

@@ -34,7 +34,7 @@ PAUSE = 0.5
 RECENT = 1.0
 """Seconds for which it is good to have looked at the workers: one that goes meanwhile is noticed all the same."""
 
-SHOWN = 1.0
+SHOWN = 5.0
 """Seconds for which a call by tasks is good: until then the scheduler need not see the next ones."""
 
 QUIET = 2

@@ -15,6 +15,7 @@ from psmds_dist.executor.tasks import Work, compute
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
+    from distributed.protocol.serialize import Serialized
 
 R = TypeVar("R")
 
@@ -51,13 +52,13 @@ class Asked(Generic[R]):
         Who asks.
     address : str
         Who is asked.
-    work : callable
-        What to do with blocks.
+    work : distributed.protocol.serialize.Serialized
+        What to do with blocks, packed.
     blocks : sequence of int
         The blocks.
     """
 
-    def __init__(self, client: Client, address: str, work: Work[R], blocks: Sequence[int]) -> None:
+    def __init__(self, client: Client, address: str, work: Serialized, blocks: Sequence[int]) -> None:
         self.status = "pending"
         """"error" once `result` has raised an error of the work; other errors are losses on the way."""
 
@@ -90,10 +91,8 @@ class Asked(Generic[R]):
         self.release()
 
 
-async def _ask(client: Client, address: str, work: Work[R], blocks: list[int]) -> dict[str, Any]:
-    from distributed.protocol import to_serialize
-
-    question = {"work": to_serialize(work), "blocks": blocks}
+async def _ask(client: Client, address: str, work: Serialized, blocks: list[int]) -> dict[str, Any]:
+    question = {"work": work, "blocks": blocks}
     if client.direct_to_workers:  # whoever made the client says that it can reach them
         reached: dict[str, Any] = await getattr(client.rpc(address), OPERATION)(**question)
         return reached

@@ -21,11 +21,12 @@ from psmds_dist.executor.crew import Crew, Worker
 from psmds_dist.executor.direct import Asked
 from psmds_dist.executor.faults import ATTEMPTS, is_loss, lost_too_often, raise_explained
 from psmds_dist.executor.pace import Pace
-from psmds_dist.executor.tasks import Work, call, identity, weight
+from psmds_dist.executor.tasks import Work, call, identity, packed, weight
 from psmds_dist.partition import groups, owners
 
 if TYPE_CHECKING:
     from distributed import Future
+    from distributed.protocol.serialize import Serialized
 
 R = TypeVar("R")
 
@@ -72,7 +73,9 @@ class Round(Generic[R]):
         self._work = work
         self._kind = _kind(work)
         self._held: Work[R] | Future | None = None
-        self._directly = False
+        self._parcel: Serialized | None = None
+        """The work as it travels while workers are asked directly."""
+
         self._open: dict[Part, None] = {}
         self._out: dict[Future | Asked[R], Errand] = {}
         self._done: Queue[Future | Asked[R]] = Queue()
@@ -86,9 +89,10 @@ class Round(Generic[R]):
         owned = owners(blocks, {name: worker.threads for name, worker in able.items()})
         errands = [Errand(Part(part), able[name]) for name, own in owned.items() for part in groups(own, group)]
         self._open = dict.fromkeys(errand.part for errand in errands)
-        if len(errands) * weight(self._work) <= INLINE:
+        parcel = packed(self._work)
+        if len(errands) * weight(parcel) <= INLINE:
             self._held = self._work
-            self._directly = len(errands) == len(able) and self._crew.can_be_asked()
+            self._parcel = parcel if len(errands) == len(able) and self._crew.can_be_asked() else None
         self._crew.at_once(partial(self._begin, errands))
         while self._open:
             future = self._next()
@@ -104,7 +108,7 @@ class Round(Generic[R]):
             self._drop(list(self._out))
 
     def _begin(self, errands: list[Errand]) -> None:
-        if self._directly:
+        if self._parcel is not None:
             self._crew.keep()
         for errand in errands:
             self._issue(errand.part, errand.worker)
@@ -112,13 +116,13 @@ class Round(Generic[R]):
 
     def _issue(self, part: Part, worker: Worker) -> None:
         self._since.setdefault(worker.address, time.monotonic())
-        future = self._ask(part, worker) if self._directly else self._submit(part, worker)
+        future = self._submit(part, worker) if self._parcel is None else self._ask(part, worker, self._parcel)
         self._out[future] = Errand(part, worker)
         part.futures.append(future)
         future.add_done_callback(self._done.put)
 
-    def _ask(self, part: Part, worker: Worker) -> Asked[R]:
-        return Asked(self._crew.client, worker.address, self._work, part.blocks)
+    def _ask(self, part: Part, worker: Worker, parcel: Serialized) -> Asked[R]:
+        return Asked(self._crew.client, worker.address, parcel, part.blocks)
 
     def _submit(self, part: Part, worker: Worker) -> Future:
         self._crew.shown = time.monotonic()
@@ -169,7 +173,7 @@ class Round(Generic[R]):
         if part.losses == ATTEMPTS:
             raise lost_too_often(cause)
         self._held = None  # it may be lost as well
-        self._directly = False
+        self._parcel = None
         self._crew.listening.clear()
         self._looked = 0.0
 
@@ -185,7 +189,7 @@ class Round(Generic[R]):
         """Give to others what is with workers that are gone, silent or late."""
         self._looked = time.monotonic()
         able = self._crew.look()
-        if self._directly:
+        if self._parcel is not None:
             self._crew.keep()
         late = [worker.address for worker in able.values() if self._is_late(worker)]
         for address in late if len(late) < len(able) else []:  # where all are late it is the machine that is slow

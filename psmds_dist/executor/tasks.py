@@ -11,6 +11,7 @@ from psmds_dist.types import Ints
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.protocol.serialize import Serialized
 
 R = TypeVar("R")
 Work = Callable[[Sequence[int]], R]
@@ -21,13 +22,19 @@ def identity(work: Work[R]) -> Work[R]:
     return work
 
 
-def weight(work: Work[R]) -> int:
-    """Bytes that work takes on its way."""
+def packed(work: Work[R]) -> Serialized:
+    """Make work ready to travel, once for however many workers."""
     from distributed.protocol import serialize
+    from distributed.protocol.serialize import Serialized
+
+    return Serialized(*serialize(work))
+
+
+def weight(parcel: Serialized) -> int:
+    """Bytes that packed work takes on its way."""
     from distributed.utils import nbytes
 
-    _, frames = serialize(work)
-    return sum(map(nbytes, frames))
+    return sum(map(nbytes, parcel.frames))
 
 
 def compute(work: Work[R], blocks: list[int], threads: int) -> R:

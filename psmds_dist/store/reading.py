@@ -16,6 +16,7 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import LocalStore
 
 from psmds_dist.arrays import fill
+from psmds_dist.parcels import Parcel
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import ChunkFile, fold, list_chunks, native_little, rows_of
 from psmds_dist.store.nodes import Header, directory, location, read_header
@@ -39,7 +40,7 @@ def fingerprint(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]]) -
 
 
 @dataclass(frozen=True, eq=False)
-class ZarrRows:
+class ZarrRows(Parcel):
     """Rows of a square Zarr array: one of our stores, or a user's own array in place."""
 
     array: zarr.Array[Any]
