@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.kernels.jit import kernel, threads_for, tile
-from psmds_dist.kernels.moves import axis_gain, error_and_distances, square_distances, tile_2d
+from psmds_dist.kernels.moves import tile_2d, tile_any
 from psmds_dist.types import Floats, Ints, Rows
 
 TILE = 1024
@@ -136,15 +136,14 @@ def _known_part(row: Rows, y: Rows, count: int) -> Any:
 
 
 @tile
-def _probe(t: Rows, y: Rows, r: Any, squares: Rows, distances: Rows, gains: Floats) -> Any:
+def _probe(t: Rows, y: Rows, axes: Ints, r: Any, squares: Rows, distances: Rows, gains: Floats) -> Any:
     """Error of a point, and the gains of its moves; the point stands in the last column of ``y``."""
     size = t.size
-    dims = y.shape[0]
     gains[:] = 0.0
     error = 0.0
     for lo in range(0, size, TILE):
         hi = min(size, lo + TILE)
-        if dims == 2:
+        if axes.size == 2:
             e, east, west, north, south = tile_2d(t[lo:hi], y[0, lo:hi], y[1, lo:hi], y[0, size], y[1, size], r)
             error += e
             gains[0] += east
@@ -152,13 +151,8 @@ def _probe(t: Rows, y: Rows, r: Any, squares: Rows, distances: Rows, gains: Floa
             gains[2] += north
             gains[3] += south
         else:
-            width = hi - lo
-            square_distances(y, size, lo, hi, squares[:width])
-            error += error_and_distances(t[lo:hi], squares[:width], distances[:width], r)
-            for a in range(dims):
-                plus, minus = axis_gain(t[lo:hi], y[a, lo:hi], y[a, size], squares[:width], distances[:width], r)
-                gains[2 * a] += plus
-                gains[2 * a + 1] += minus
+            scratch = squares[: hi - lo], distances[: hi - lo]
+            error += tile_any(t[lo:hi], y, size, lo, hi, axes, r, scratch[0], scratch[1], gains)
     return error
 
 
@@ -197,11 +191,12 @@ def _search(
         squares = np.empty(TILE, y.dtype)
         distances = np.empty(TILE, y.dtype)
         gains = np.empty(2 * dims)
+        axes = np.arange(dims)
         radius = radii[k]
         back = -1  # the move that would undo the last one: at the same radius only rounding can favour it
         for step in range(most):
             r = y.dtype.type(radius)
-            errors[k] = _probe(row, frame, r, squares, distances, gains)
+            errors[k] = _probe(row, frame, axes, r, squares, distances, gains)
             spread = math.sqrt(errors[k] / count)
             if radius < 0.0:
                 radius = spread

@@ -81,33 +81,49 @@ def tile_3d(t: Rows, x: Rows, y: Rows, z: Rows, x_i: Any, y_i: Any, z_i: Any, r:
 
 @tile
 def square_distances(x: Rows, i: int, a: int, b: int, squares: Rows) -> None:
-    """Squared distances from point ``i`` to points ``a`` to ``b``."""
+    """Squared distances from point ``i`` to points ``a`` to ``b``; two axes a sweep, for half the traffic."""
     squares[:] = 0
-    for axis in range(x.shape[0]):
-        centre = x[axis, i]
-        line = x[axis, a:b]  # one axis at a time: a two-dimensional slice would hide its unit stride
+    paired = x.shape[0] - x.shape[0] % 2
+    for axis in range(0, paired, 2):
+        centre, other_centre = x[axis, i], x[axis + 1, i]
+        line, other_line = x[axis, a:b], x[axis + 1, a:b]  # a two-dimensional slice would hide their unit stride
+        for j in range(line.size):
+            u = centre - line[j]
+            v = other_centre - other_line[j]
+            squares[j] += u * u + v * v
+    for axis in range(paired, x.shape[0]):
+        centre, line = x[axis, i], x[axis, a:b]
         for j in range(line.size):
             u = centre - line[j]
             squares[j] += u * u
 
 
 @tile
-def error_and_distances(t: Rows, squares: Rows, distances: Rows, r: Any) -> Any:
-    """Error over a tile; leaves distances, and squares that a move of length ``r`` is added to."""
-    error = r - r
+def first_axis(t: Rows, line: Rows, centre: Any, squares: Rows, distances: Rows, r: Any) -> Any:
+    """Error over a tile and sums of ``t (d' - d)`` for the two moves along one axis.
+
+    Leaves distances, and squares that a move of length ``r`` is added to, for the other axes. The row comes from
+    memory here, behind three roots a pair: one alone would wait for it.
+    """
+    two_r = r + r
     r_squared = r * r
+    error = plus = minus = r - r
     for j in range(t.size):
+        u = two_r * (centre - line[j])
         distance = np.sqrt(squares[j])
+        moved = squares[j] + r_squared
         residual = t[j] - distance
         error += residual * residual
+        plus += t[j] * (np.sqrt(abs(moved + u)) - distance)
+        minus += t[j] * (np.sqrt(abs(moved - u)) - distance)
         distances[j] = distance
-        squares[j] += r_squared
-    return error
+        squares[j] = moved
+    return error, plus, minus
 
 
 @tile
-def axis_gain(t: Rows, line: Rows, centre: Any, moved: Rows, distances: Rows, r: Any) -> Any:
-    """Sums of ``t (d' - d)`` for the two moves along one axis."""
+def next_axis(t: Rows, line: Rows, centre: Any, moved: Rows, distances: Rows, r: Any) -> Any:
+    """Sums of ``t (d' - d)`` for the two moves along another axis."""
     two_r = r + r
     plus = minus = r - r
     for j in range(t.size):
@@ -115,6 +131,24 @@ def axis_gain(t: Rows, line: Rows, centre: Any, moved: Rows, distances: Rows, r:
         plus += t[j] * (np.sqrt(abs(moved[j] + u)) - distances[j])
         minus += t[j] * (np.sqrt(abs(moved[j] - u)) - distances[j])
     return plus, minus
+
+
+@tile
+def tile_any(
+    t: Rows, x: Rows, i: int, a: int, b: int, axes: Ints, r: Any, squares: Rows, distances: Rows, gains: Floats
+) -> Any:
+    """Error over columns ``a`` to ``b``; adds the sums of ``t (d' - d)`` for the moves along ``axes`` to ``gains``."""
+    square_distances(x, i, a, b, squares)
+    first = axes[0]
+    error, plus, minus = first_axis(t, x[first, a:b], x[first, i], squares, distances, r)
+    gains[0] += plus
+    gains[1] += minus
+    for m in range(1, axes.size):
+        axis = axes[m]
+        plus, minus = next_axis(t, x[axis, a:b], x[axis, i], squares, distances, r)
+        gains[2 * m] += plus
+        gains[2 * m + 1] += minus
+    return error
 
 
 @tile
@@ -219,17 +253,9 @@ def propose_any(
             for part in range(2):
                 a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
                 if a < b:
-                    width = b - a
-                    targets = rows[slot, a:b]
-                    square_distances(x, i, a, b, squares[:width])
-                    error += error_and_distances(targets, squares[:width], distances[:width], r)
-                    for m in range(axes.size):
-                        axis = axes[m]
-                        plus, minus = axis_gain(
-                            targets, x[axis, a:b], x[axis, i], squares[:width], distances[:width], r
-                        )
-                        gains[k, 2 * m] += plus
-                        gains[k, 2 * m + 1] += minus
+                    error += tile_any(
+                        rows[slot, a:b], x, i, a, b, axes, r, squares[: b - a], distances[: b - a], gains[k]
+                    )
         step = np.float64(r)
         constant = (n - 1) * step * step
         errors[k] = error
