@@ -182,13 +182,21 @@ def test_a_client_that_was_closed_between_two_calls_is_told(client):
             list(executor.run(total, BLOCKS))
 
 
-def test_nobody_waits_for_a_loop_that_ends_before_it_comes_to_a_call(executor, client, monkeypatch):
+CALLS = {
+    "run": lambda executor: list(executor.run(total, BLOCKS)),
+    "ask": lambda executor: executor.memory(),
+    "tell": lambda executor: executor.prepare(bool),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_nobody_waits_for_a_loop_that_ends_before_it_comes_to_a_call(executor, client, monkeypatch, call):
     told = []
 
     def run():
         with pytest.raises(ClusterLost) as caught:
-            list(executor.run(total, BLOCKS))
-        told.append(caught.value)
+            call(executor)
+        told.append(str(caught.value))
 
     list(executor.run(total, BLOCKS))
     with monkeypatch.context() as patch:
@@ -197,7 +205,8 @@ def test_nobody_waits_for_a_loop_that_ends_before_it_comes_to_a_call(executor, c
         caller = Thread(target=run, daemon=True)
         caller.start()
         caller.join(20)
-    assert "or the client was closed" in str(*told)
+    executor.close()
+    assert "or the client was closed" in told[0]
 
 
 def slow_over_three(blocks):

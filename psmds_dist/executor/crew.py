@@ -92,17 +92,19 @@ class Crew:
 
     def look(self) -> dict[str, Worker]:
         """Ask the scheduler who is there and return who is `able`."""
-        from distributed.comm import CommClosedError
-
         self.require_scheduler()
         if self.client.status == "running":
-            with suppress(CommClosedError):  # the client is about to notice that its scheduler is gone
-                info = self.client.scheduler_info(n_workers=-1)["workers"]
-                self.present = {address: _worker(address, facts) for address, facts in info.items()}
+            with suppress(OSError):  # the client is about to notice that its scheduler is gone
+                info = self._in_loop(self._identity)
+                self.present = {address: _worker(address, facts) for address, facts in info["workers"].items()}
         self._suspects = {a: f for a, f in self._suspects.items() if a in self.present and not f.done()}
         self._note_silence()
         self._seen = time.monotonic()
         return self.able
+
+    async def _identity(self) -> dict[str, Any]:
+        facts: dict[str, Any] = await self.client.scheduler.identity(n_workers=-1)
+        return facts
 
     def recent(self) -> dict[str, Worker]:
         """Workers that were able a moment ago, by name; none when nobody has looked since."""
@@ -252,34 +254,34 @@ class Crew:
         return str(self.client.scheduler.address)
 
     def at_once(self, order: Callable[[], None]) -> None:
-        """Give an order in the event loop, so that all messages it makes leave together.
+        """Give an order in the event loop, so that all messages it makes leave together."""
 
-        A loop may end before it comes to the order. Dask's own way to wait would do so for ever.
-        """
-        given: concurrent.futures.Future[None] = concurrent.futures.Future()
+        async def give() -> None:
+            order()
 
-        def give() -> None:
+        self._in_loop(give)
+
+    def _in_loop(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Wait for something in the event loop, which may end before: Dask's own way would then wait for ever."""
+
+        async def begin() -> None:
             try:
-                order()
-                given.set_result(None)
-            except Exception as error:
-                given.set_exception(error)
+                answer.set_result(await function(*args))
+            except BaseException as error:
+                answer.set_exception(error)
 
-        self.client.loop.add_callback(give)
-        while not wait([given], timeout=QUIET).done:
-            self.require_scheduler()
-        given.result()
-
-    def _sync(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
         with self.scheduler_required():
-            answer: T = self.client.sync(function, *args)
-            return answer
+            self.client.loop.add_callback(begin)
+            while not wait([answer], timeout=QUIET).done:
+                self.require_scheduler()
+            return answer.result()
 
     def ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         """What each able worker answers, by address; an error is an answer. Who does not answer is suspect."""
         asked = [worker.address for worker in self.able.values()]
         answers: dict[str, Any] = {}
-        for address, answer in zip(asked, self._sync(self._answers, asked, function, *args), strict=True):
+        for address, answer in zip(asked, self._in_loop(self._answers, asked, function, *args), strict=True):
             if isinstance(answer, TimeoutError):
                 self.suspect(address)
             elif isinstance(answer, dict):
@@ -332,7 +334,7 @@ class Crew:
                 carried_out.result()
             return answers
 
-        for address, answer in zip(asked, self._sync(told), strict=True):
+        for address, answer in zip(asked, self._in_loop(told), strict=True):
             if isinstance(answer, TimeoutError):
                 self.suspect(address)
 
