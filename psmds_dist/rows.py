@@ -72,8 +72,8 @@ def announce(source: RowSource, lo: int, hi: int) -> None:
 
 
 def announce_later(source: RowSource, spans: Sequence[tuple[int, int]], turn: int) -> None:
-    """Announce the read that comes `AHEAD` after the read number ``turn``, which begins now."""
-    for lo, hi in spans[turn + AHEAD : turn + AHEAD + 1]:
+    """Announce the read that comes `AHEAD` after the read number ``turn``, which begins now; at first, those before."""
+    for lo, hi in spans[turn + AHEAD if turn else 1 : turn + AHEAD + 1]:
         announce(source, lo, hi)
 
 
@@ -130,8 +130,8 @@ class RowCache:
             kept = [b for b in sorted(blocks) if b in self._slot]
             runs = self._runs([b for b in sorted(blocks) if b not in self._slot])
             spans = [self._span(run) for run in runs]
-            announce_later(self.source, spans, 0)
             pending = [reader.submit(self._load, run, 0) for run in runs[:1]]
+            announce_later(self.source, spans, 0)
             for part in batches_of(kept, self.layout):
                 yield self._kept(part)
             for turn in range(1, len(runs) + 1):
