@@ -1,13 +1,18 @@
 """The benchmark suite's judgement: a wrong result fails it, a slow one does not."""
 
 import json
+import signal
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from psmds_dist import PatternSearchMDS
 from tests import reference
 from tests.benchmarks import __main__ as suite
 from tests.benchmarks import comparison, data
+from tests.benchmarks.cases import CASES
 from tests.benchmarks.curves import exponent
 from tests.benchmarks.methods import OURS, PAPER, RANDOM, Map, Method
 from tests.benchmarks.ours import exact
@@ -88,3 +93,89 @@ def test_the_papers_algorithm_in_numpy_is_the_papers():
 
 def test_exponents_are_fitted_on_logarithms():
     assert exponent([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2)
+
+
+def test_every_case_is_told_of():
+    table = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
+    assert [name for name in CASES if f"`{name}`" not in table] == []
+
+
+@pytest.fixture
+def recorded(monkeypatch, tmp_path):
+    """Cases that note that they ran, and do no more; call it to run the suite."""
+    ran = []
+
+    def case_of(name):
+        def case(settings):
+            """Note that it ran."""
+            ran.append(name)
+            return []
+
+        return case
+
+    for name in CASES:
+        monkeypatch.setitem(CASES, name, case_of(name))
+
+    def run(*arguments):
+        ran.clear()
+        return suite.main([*arguments, "--output", str(tmp_path)]), list(ran)
+
+    return run
+
+
+@pytest.mark.parametrize("only", [["passes", "small"], ["passes,small"], ["passes,", "small,passes"]])
+def test_cases_are_named_with_blanks_or_commas(recorded, only):
+    assert recorded("--only", *only) == (0, ["passes", "small"])
+    assert recorded() == (0, list(CASES))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--only", "passes,nope"], "no case is called 'nope'; there are compare, speed"),
+        (["--only", ""], "no case is called ''"),
+        (["--data", "nowhere"], "nowhere is no directory; give the one that holds t10k"),
+        (["--output", __file__], "test_benchmarks.py cannot be written to: File exists"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_sentence(recorded, capsys, arguments, sentence):
+    with pytest.raises(SystemExit) as ended:
+        suite.main(arguments)
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_suite_and_not_just_a_solve(recorded, monkeypatch, tmp_path, capsys, digits, number):
+    def interrupted(settings):
+        """Interrupt a solve, which would answer a `KeyboardInterrupt` with its best map so far."""
+        PatternSearchMDS(init="random", on_epoch=lambda event: signal.raise_signal(number)).fit(digits[:50, :50])
+        raise AssertionError
+
+    monkeypatch.setitem(CASES, "passes", interrupted)
+    before = signal.getsignal(number)
+    assert recorded("--only", "small", "passes", "guided") == (130, ["small"])
+    assert "Interrupted in passes; what was done before it is in " in capsys.readouterr().err
+    assert list(json.loads((tmp_path / "bench.json").read_text())["cases"]) == ["small"]
+    assert signal.getsignal(number) is before
+
+
+def test_a_matrix_of_an_interrupted_run_is_made_anew(monkeypatch, tmp_path):
+    settings = suite.Settings("quick", tmp_path, tmp_path)
+
+    def stop(*_):
+        raise suite.Stopped
+
+    def half(*arguments, build=data.build, **more):
+        build(*arguments, **more)
+        stop()
+
+    for owner, name, function in ((data, "build", half), (data.DataSet, "rows", lambda _: SimpleNamespace(read=stop))):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, function)
+            with pytest.raises(suite.Stopped):
+                data.digits(settings, 60)
+    one = data.digits(settings, 60)
+    expected = reference.distances(np.load(one.points))
+    np.testing.assert_allclose(np.load(one.matrix), expected, rtol=1e-6)
+    assert sorted(path.name for path in one.points.parent.iterdir()) == ["matrix.npy", "matrix.zarr", "points.npy"]

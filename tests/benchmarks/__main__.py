@@ -1,42 +1,61 @@
-"""``make bench``: timings beside those of others, in one run on one machine.
+"""make bench: timings beside those of others, in one run on one machine.
 
-Prints tables, draws curves, and writes ``bench.json`` with the facts of the machine into the output folder. Ratios
-and medians are what to look at: absolute times drift with the machine. ``--full`` adds what takes minutes or much
-disk, ``--quick`` takes two minutes in all. Ends with exit code 1 when a result was wrong, never because it was slow.
+Prints tables, draws curves, and writes bench.json with the facts of the machine into the output folder. Ratios
+and medians are what to look at: absolute times drift with the machine. --full adds what takes minutes or much
+disk, --quick takes two minutes in all. Ends with exit code 1 when a result was wrong, never because it was slow.
+A figure that misses its bound says NO in its table.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
+import itertools
 import json
 import os
+import signal
 import sys
+import tempfile
+import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from psmds_dist.errors import PsmdsError
 from tests.benchmarks import machine
 from tests.benchmarks.cases import CASES, QUICK, STANDARD
+from tests.benchmarks.data import MNIST, WORDS
 from tests.benchmarks.harness import Settings
+
+
+class Stopped(BaseException):
+    """A Ctrl-C, or a SIGTERM; no `KeyboardInterrupt`, which a solve answers with its best map so far, as if in time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run cases; return the exit code."""
-    options = _options(arguments)
-    profile = "quick" if options.quick else "full" if options.full else "standard"
-    settings = Settings(profile, options.data, options.output.resolve())
-    settings.output.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {"when": time.strftime("%Y-%m-%d %H:%M"), "profile": profile, "facts": machine.facts()}
-    results["cases"] = {}
+    settings, names = _asked_for(arguments)
+    results: dict[str, Any] = {"when": time.strftime("%Y-%m-%d %H:%M"), "profile": settings.profile}
+    results |= {"facts": machine.facts(), "cases": {}}
+    target = settings.output / "bench.json"
     wrong = []
-    for name in options.only or (QUICK if options.quick else STANDARD):
-        print(f"\n== {name}: {CASES[name].__doc__}\n", flush=True)
-        found = CASES[name](settings)
+    for name in names:
+        print(f"\n== {name}: {inspect.getdoc(CASES[name])}\n", flush=True)
+        try:
+            with _stoppable():
+                found = CASES[name](settings)
+        except Stopped:
+            done = f"what was done before it is in {target}" if results["cases"] else "nothing was done before it"
+            print(f"\nInterrupted in {name}; {done}.", file=sys.stderr)
+            return 130
+        except PsmdsError as error:
+            found = [{"what": name, "wrong": f"{name} came to no end: {error}"}]
         wrong += [record["wrong"] for record in found if record.get("wrong")]
         results["cases"][name] = found
-        write(settings.output / "bench.json", results)
-    print(f"\nWritten: {settings.output / 'bench.json'}")
+        write(target, results)
+    print(f"\nWritten: {target}")
     for sentence in wrong:
         print(f"WRONG: {sentence}", file=sys.stderr)
     return 1 if wrong else 0
@@ -49,17 +68,86 @@ def write(path: Path, results: dict[str, Any]) -> None:
     os.replace(beside, path)
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=list(CASES), help="these cases only")
+def _asked_for(arguments: Sequence[str] | None) -> tuple[Settings, Sequence[str]]:
+    """Read the command line, and refuse a place where nothing can be written."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    profile = "quick" if options.quick else "full" if options.full else "standard"
+    settings = Settings(profile, options.data, options.output.resolve())
+    try:
+        settings.output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=settings.output):
+            pass
+    except OSError as error:
+        parser.error(f"argument --output: {options.output} cannot be written to: {error.strerror}.")
+    chosen = itertools.chain.from_iterable(options.only or [QUICK if options.quick else STANDARD])
+    return settings, tuple(dict.fromkeys(chosen))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks",
+        description=__doc__,
+        epilog=f"cases:\n{_summaries()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", type=_cases, metavar="CASE", help="these cases only, as listed below")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="two minutes, to see that results are right")
     length.add_argument("--full", action="store_true", help="also what takes minutes, or 10 GB of disk")
     parser.add_argument(
-        "--data", type=Path, default=Settings.data, help="where MNIST test set and words are, if they are"
+        "--data",
+        type=_folder,
+        default=Settings.data,
+        help=f"where {MNIST} and {WORDS} are, for those who have them [default: {Settings.data}, if it is there]",
     )
-    parser.add_argument("--output", type=Path, default=Settings.output, help="for tables, curves and matrices")
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Settings.output,
+        help="for bench.json, which each run writes anew, curves and matrices [default: %(default)s]",
+    )
+    return parser
+
+
+def _summaries() -> str:
+    """A paragraph on each case: the first of what it says of itself."""
+    first = {name: inspect.getdoc(case).partition("\n\n")[0] for name, case in CASES.items()}
+    return "\n".join(
+        textwrap.fill(text, 100, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
+        for name, text in first.items()
+    )
+
+
+def _cases(text: str) -> list[str]:
+    """Names of cases, one or several with commas between them."""
+    names = [name for name in text.split(",") if name] or [text]
+    for name in names:
+        if name not in CASES:
+            raise argparse.ArgumentTypeError(f"no case is called {name!r}; there are {', '.join(CASES)}.")
+    return names
+
+
+def _folder(text: str) -> Path:
+    """A directory that is there."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no directory; give the one that holds {MNIST} and {WORDS}.")
+    return Path(text)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let a Ctrl-C and a SIGTERM raise `Stopped`, so that whatever was started is ended in order."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Stopped
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

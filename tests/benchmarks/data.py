@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 
 from psmds_dist.executor import InProcessExecutor
+from psmds_dist.files import built_beside, file_beside
 from psmds_dist.ingest import build, open_npy, open_points
 from psmds_dist.types import RowSource
 from tests.benchmarks.harness import Settings
+
+MNIST, WORDS = "t10k-images-idx3-ubyte.gz", "words_minilm.npz"
+"""Files of the data that nobody need have."""
 
 NEIGHBOURS = 12
 """Neighbours of a point in the graph whose shortest paths are the geodesic distances."""
@@ -73,8 +77,20 @@ def euclidean(settings: Settings, name: str, points: np.ndarray, metric: str = "
 def build_store(found: DataSet) -> None:
     """Compute the distances of a set into its store, if they are not there yet."""
     if not found.store.exists():
-        source = open_points(found.points, metric=found.metric)
-        build(source, found.store, InProcessExecutor(), metric=found.metric)
+        _store(found, open_points(found.points, metric=found.metric))
+
+
+def _store(found: DataSet, source: RowSource) -> None:
+    """Write a set's store: all of it or none, as a run that is interrupted must not leave a part to the next."""
+    print(f"storing the matrix of {found.name}, N = {found.n:,}, for this and later runs", flush=True)
+    with built_beside(found.store) as fresh:
+        build(source, fresh, InProcessExecutor(), metric=found.metric)
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    """Write an array into a file: all of it or none."""
+    with file_beside(path) as beside:
+        np.save(beside, array)
 
 
 def scattered(settings: Settings, name: str, points: np.ndarray, metric: str = "euclidean") -> DataSet:
@@ -83,17 +99,18 @@ def scattered(settings: Settings, name: str, points: np.ndarray, metric: str = "
     folder.mkdir(parents=True, exist_ok=True)
     found = DataSet(name, len(points), metric, str(folder))
     if not found.points.exists():
-        np.save(found.points, points)
+        _save(found.points, points)
     return found
 
 
 def _copy(found: DataSet) -> None:
     """Write a store's rows into one file, block by block."""
     source = found.rows()
-    file = np.lib.format.open_memmap(found.matrix, "w+", np.float32, (found.n, found.n))
-    for lo in range(0, found.n, 256):
-        source.read(lo, min(lo + 256, found.n), file[lo : lo + 256])
-    file.flush()
+    with file_beside(found.matrix) as beside:
+        file = np.lib.format.open_memmap(beside, "w+", np.float32, (found.n, found.n))
+        for lo in range(0, found.n, 256):
+            source.read(lo, min(lo + 256, found.n), file[lo : lo + 256])
+        file.flush()
 
 
 def geodesic_roll(settings: Settings, n: int) -> DataSet:
@@ -103,9 +120,9 @@ def geodesic_roll(settings: Settings, n: int) -> DataSet:
     points, _ = make_swiss_roll(n, random_state=0)
     found = scattered(settings, "swiss roll", points, "geodesic")
     if not found.matrix.exists():
-        np.save(found.matrix, _shortest_paths(points))
+        _save(found.matrix, _shortest_paths(points))
     if not found.store.exists():
-        build(open_npy(found.matrix), found.store, InProcessExecutor(), metric="geodesic")
+        _store(found, open_npy(found.matrix))
     return found
 
 
@@ -128,7 +145,7 @@ def digits(settings: Settings, n: int = 1797) -> DataSet:
 
 def mnist(settings: Settings) -> DataSet | None:
     """The 10,000 MNIST test digits, or None where they are not."""
-    path = settings.data / "t10k-images-idx3-ubyte.gz"
+    path = settings.data / MNIST
     if not path.exists():
         print(f"MNIST test set not found in {settings.data} (--data): left out.")
         return None
@@ -138,7 +155,7 @@ def mnist(settings: Settings) -> DataSet | None:
 
 def words(settings: Settings) -> DataSet | None:
     """Cosine distances of word vectors, or None where they are not."""
-    path = settings.data / "words_minilm.npz"
+    path = settings.data / WORDS
     if not path.exists():
         print(f"word vectors not found in {settings.data} (--data): left out.")
         return None

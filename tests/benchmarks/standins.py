@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 
@@ -18,4 +19,5 @@ async def serve(address: str, name: str, count: int) -> None:
 
 if __name__ == "__main__":
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    asyncio.run(serve(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    with contextlib.suppress(KeyboardInterrupt):  # it reaches whoever started this as well
+        asyncio.run(serve(sys.argv[1], sys.argv[2], int(sys.argv[3])))
