@@ -115,6 +115,16 @@ def require_size(n: int) -> None:
         raise InputError(f"the matrix has {n} point{'s' * (n != 1)}, but a map needs at least 3.")
 
 
+def require_dims(n: int, dims: int) -> None:
+    """Refuse a map of more dimensions than so many points can need."""
+    require_size(n)
+    if dims >= n:
+        raise InputError(
+            f"n_components must be below the number of points, {n}, not {dims}: any dissimilarities fit exactly in "
+            "fewer dimensions than points."
+        )
+
+
 def conclude(
     scan: Scan,
     source: RowSource,

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -53,13 +54,22 @@ TRY_AGAIN = 75
 class Positive(click.FloatRange):
     """A number that is positive and finite: NaN is in every range of click's."""
 
-    def __init__(self) -> None:
-        super().__init__(min=0, max=math.inf, min_open=True, max_open=True)
+    def __init__(self, most: float = math.inf) -> None:
+        super().__init__(min=0, max=most, min_open=True, max_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number, or say what is wrong with it."""
         number = float(super().convert(value, param, ctx))
         return self.fail("nan is no number.", param, ctx) if math.isnan(number) else number
+
+
+class Count(Positive):
+    """A whole number, also written as 1e6."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, or say what is wrong with it."""
+        number = super().convert(value, param, ctx)
+        return int(number) if number.is_integer() else self.fail(f"{value} is no whole number.", param, ctx)
 
 
 class Interrupted(click.ClickException):
@@ -582,8 +592,10 @@ def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> 
 
 @main.command()
 @click.argument("matrix", type=click.Path(), required=False)
-@click.option("--points", "-N", type=Positive(), help="Instead of MATRIX: plan for so many points, without data.")
-@click.option("--landmarks", "-S", "n_landmarks", type=int, help="Plan a map of the points by so many landmarks.")
+@click.option("--points", "-N", type=Count(1e15), help="Instead of MATRIX: plan for so many points, without data.")
+@click.option(
+    "--landmarks", "-S", "n_landmarks", type=Count(1e15), help="Plan a map of the points by so many landmarks."
+)
 @click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
 @click.option("--epochs", type=click.IntRange(0), help="Epochs of the solve [default: what is usual].")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Dask workers; none is started.")
@@ -592,13 +604,15 @@ def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> 
 @click.option("--disk", help="What a worker reads in a second, such as 1.5GB/s [default: measured, or 1GB/s].")
 @click.option("--network", default="1.25GB/s", show_default=True, help="What the scheduler's link carries in a second.")
 @click.option("--computed", is_flag=True, help="Dissimilarities to landmarks are computed from points, not read.")
-def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **options: Any) -> None:
+def plan(matrix: str | None, points: int | None, n_landmarks: int | None, **options: Any) -> None:
     """Tell what a map of MATRIX, or of so many points, takes: memory, passes, time, and what saturates first.
 
     MATRIX is what 'psmds fit' takes: a store, another Zarr array, or a .npy file. A second of measuring on this machine
     stands for every thread of every worker. Nothing is started.
     """
     from psmds_dist import probe
+    from psmds_dist.check import require_dims
+    from psmds_dist.config import SolverConfig
     from psmds_dist.cost import Rates
     from psmds_dist.forecast import job_of, plan_of, report, rows_of
     from psmds_dist.ingest import open_matrix
@@ -606,22 +620,18 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
     from psmds_dist.rows import read_cost, stored
     from psmds_dist.run import known_check
 
-    if (matrix is None) == (points is None):
-        came = "neither came" if points is None else "both came"
-        raise click.UsageError(f"give MATRIX or --points, one of them: {came}.")
+    _require_one_job(matrix, points, n_landmarks, options["computed"])
     dims, workers = options["n_components"], options["workers"]
     threads = options["threads"] or max(1, probe.available_threads() // workers)
     limit = options["memory_limit"]
     bytes_a_worker = probe.memory_share(workers) if limit is None else parse_bytes(limit, "--memory-limit")
     reads, checked, cost = probe.Reading(_speed(options["disk"] or "1GB/s", "--disk"), 0.0), False, 1.0
-    if matrix is None:
-        rows = rows_of(int(points or 0), n_landmarks, dims)
-    elif n_landmarks is not None or options["computed"]:
-        raise click.UsageError("--landmarks and --computed go with --points.")
+    if points is not None:
+        rows = rows_of(points, n_landmarks, dims)
     else:
         source = open_matrix(matrix)
         rows, checked, cost = stored(source), known_check(source) is not None, read_cost(source)
-        rows_of(source.n, None, dims)
+        require_dims(source.n, SolverConfig(n_components=dims).n_components)
         reads = reads if options["disk"] else probe.reading(source)
     made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
     rates = Rates(
@@ -636,11 +646,22 @@ def plan(matrix: str | None, points: float | None, n_landmarks: int | None, **op
     click.echo(report(made, job, rates))
 
 
+def _require_one_job(matrix: str | None, points: int | None, n_landmarks: int | None, computed: bool) -> None:
+    """Refuse options of which it is not clear, together, what they plan."""
+    if (matrix is None) == (points is None):
+        came = "neither came" if points is None else "both came"
+        raise click.UsageError(f"give MATRIX or --points, one of them: {came}.")
+    if points is None and n_landmarks is not None:
+        raise click.UsageError("--landmarks goes with --points, not with MATRIX.")
+    if computed and n_landmarks is None:
+        raise click.UsageError("--computed goes with --landmarks: rows of a whole matrix are read.")
+
+
 def _speed(text: str, name: str) -> float:
     """Bytes a second."""
     from psmds_dist.partition import parse_bytes
 
-    return float(parse_bytes(text.removesuffix("/s"), name))
+    return float(parse_bytes(re.sub(r"\s*/\s*s\s*$", "", text), name))
 
 
 @main.command()

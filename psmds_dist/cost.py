@@ -251,13 +251,14 @@ def _exact_stages(job: Job, rates: Rates) -> Sequence[Stage]:
     if job.start:
         stages += _solved("landmark start", job, rates, job.start, proof=False)
         stages.append(_start(job, rates))
-    first = 1 if job.kept else 0
+    first = 1 if job.kept and job.epochs else 0
+    left = 1 - job.kept * first
     epoch = partial(_pass, job=job, rates=rates, pairs=1.0, answer=ANSWER / ROUNDS, snapshot=4, rounds=ROUNDS)
     if first:
         stages.append(epoch("first epoch", kept=job.kept))
-    stages.append(epoch("epochs", share=1 - job.kept, times=max(0, job.epochs - first)))
+    stages.append(epoch("epochs", share=left, times=job.epochs - first))
     scale = MEASURED * 5 / (2 * job.dims + 1)
-    stages.append(_pass("measurement", job, rates, share=1 - job.kept, pairs=scale, answer=24, snapshot=8))
+    stages.append(_pass("measurement", job, rates, share=left, pairs=scale, answer=24, snapshot=8))
     return stages
 
 

@@ -90,7 +90,7 @@ def _memory(plan: Plan, job: Job) -> Sequence[str]:
     shares["evidence, once rows are let go"] = max(0, plan.needs.apart - sum(shares.values()))
     spent = ", ".join(f"{format_bytes(count)} {name}" for name, count in shares.items() if count)
     lines = [
-        f"rows               {kind}, {plan.cached_share:.0%} kept in memory",
+        f"rows               {kind}, {plan.keeping}",
         f"memory a process   {format_bytes(sum(shares.values()))} of {format_bytes(plan.limit)}: {spent}",
         f"least that works   {round_up(plan.needs.least)} a process",
     ]

@@ -401,6 +401,8 @@ class Plan:
         Processes that share the rows.
     read_cost : float
         How often a pass reads a stored byte that is not cached.
+    again : bool
+        Whether rows are gone through more than once, so that it pays to keep them.
     """
 
     limit: int
@@ -409,6 +411,7 @@ class Plan:
     memory: RowMemory
     workers: int
     read_cost: float = 1.0
+    again: bool = True
 
     @classmethod
     def of(cls, limit: int, needs: Needs, workers: int, read_cost: float = 1.0, *, again: bool = True) -> Plan:
@@ -421,7 +424,7 @@ class Plan:
         """
         budget = needs.budget(limit) if again else min(needs.budget(limit), needs.rows.once)
         memory = RowMemory.plan(needs.rows, budget)
-        return cls(limit, needs, budget, memory, workers, 2.0 if memory.run_blocks > 1 else read_cost)
+        return cls(limit, needs, budget, memory, workers, 2.0 if memory.run_blocks > 1 else read_cost, again)
 
     @property
     def layout(self) -> Layout:
@@ -441,14 +444,20 @@ class Plan:
         who = "1 process" if self.workers == 1 else f"{self.workers} workers"
         return f"{who} with {format_bytes(self.limit)} each"
 
+    @property
+    def keeping(self) -> str:
+        """What becomes of rows that were read."""
+        if self.cached_share == 1:
+            return "kept in memory"
+        return f"{self.cached_share:.0%} kept in memory, rest streamed" if self.again else "streamed once"
+
     def describe(self) -> str:
         """Say in one line how the matrix will be read."""
-        matrix = format_bytes(self.layout.count * self.memory.block_bytes)
-        kept = "kept in memory" if self.cached_share == 1 else f"{self.cached_share:.0%} kept in memory, rest streamed"
         again = ""
         if self.read_cost > 1.05 and self.cached_share < 1:
             again = f"; an epoch reads its chunks {self.read_cost:.1f} times, so ingest it once"
-        return f"{self.layout.n:,} points, rows {matrix}, {self.who}: {kept}{again}"
+        rows = format_bytes(self.needs.rows.nbytes)
+        return f"{self.layout.n:,} points, rows {rows}, {self.who}: {self.keeping}{again}"
 
 
 def most_expected(limit: int, before: int) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from psmds_dist.arrays import as_array, fill, is_masked
 from psmds_dist.block import Held
-from psmds_dist.check import check_source
+from psmds_dist.check import check_source, require_dims
 from psmds_dist.checkpoint import NOWHERE, Arrays, Identity, Keeper, Kept
 from psmds_dist.config import FAR, SolverConfig, whole
 from psmds_dist.epoch import Field
@@ -48,13 +48,9 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
     BudgetError
         When the budget is too small for this matrix.
     InputError
-        When ``n_components`` is not below the number of points.
+        When there are too few points, or ``n_components`` is not below their number.
     """
-    if config.n_components >= source.n:
-        raise InputError(
-            f"n_components must be below the number of points, {source.n}, not {config.n_components}: any "
-            "dissimilarities fit exactly in fewer dimensions than points."
-        )
+    require_dims(source.n, config.n_components)
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     rows, workers, here = stored(source), executor.n_workers, executor.in_process
     needs = exact(rows, config.n_components, config.tried_axes, workers, here=here, guided=config.guided)

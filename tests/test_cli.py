@@ -487,8 +487,11 @@ def test_plan_of_a_file(place):
     np.save("odd.npy", np.ones(4))
     assert "is 1-D with 4 entries" in refused("plan", "odd.npy")
     assert "give MATRIX or --points, one of them: both came" in refused("plan", "square.npy", "--points", 120)
-    for more in (["-S", 40], ["--computed"]):
-        assert "--landmarks and --computed go with --points" in refused("plan", "square.npy", *more)
+    assert "--landmarks goes with --points, not with MATRIX" in refused("plan", "square.npy", "-S", 40)
+    assert "--computed goes with --landmarks" in refused("plan", "square.npy", "--computed")
+    assert f"n_components must be below the number of points, {N}" in refused("plan", "square.npy", "-L", N)
+    np.save("two.npy", np.ones((2, 2)))
+    assert "the matrix has 2 points" in refused("plan", "two.npy")
 
 
 def test_plan_without_data():
@@ -497,12 +500,21 @@ def test_plan_without_data():
     assert out.startswith("1,000,000 points, rows 3.64 TiB, 1000 workers with 8.00 GiB each: kept in memory")
     assert "memory here" in out
     many = run("plan", "-N", "1e8", "-S", 1000, "--workers", 1000, "--memory-limit", "8GiB", "--computed")
-    assert "computed, never stored" in many
+    assert "computed, never stored, streamed once" in many
     assert "1 over the panel" in many
     assert "needs" in refused(*million, "--memory-limit", "1MB")
     assert "give MATRIX or --points, one of them: neither came" in refused("plan")
     assert "--landmarks must be more than the 2 dimensions" in refused("plan", "-N", "100", "-S", 2)
     assert "--disk must be a positive number" in refused("plan", "-N", "100", "--disk", "fast")
+    assert "--computed goes with --landmarks" in refused("plan", "-N", "100", "--computed")
+    assert "1000.7 is no whole number" in refused("plan", "-N", "1000.7")
+    assert "1e+300 is not in the range" in refused("plan", "-N", "1e300")
+    assert "disk 3.6 ms" in run("plan", "-N", "1e4", "-S", "1e2", "--disk", "1.1 GB / s")
+
+
+def test_plan_tells_one_size_of_the_rows():
+    rows = re.findall(r"rows +([0-9.]+ MiB)", run("plan", "-N", 1000, "--memory-limit", "1GB"))
+    assert rows == ["3.8 MiB"] * 2
 
 
 @pytest.mark.parametrize("command", [("fit",), ("landmarks", "fit")])

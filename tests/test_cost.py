@@ -66,6 +66,12 @@ def test_what_is_kept_takes_the_first_epoch_longer():
     assert first.busy == pytest.approx(2 * second.busy + TOUCHED * 0.5 * 4e10 / 4)
 
 
+def test_without_epochs_nothing_is_read_but_to_measure():
+    found = estimate(Job(n=100_000, kept=0.5, epochs=0, checked=True), RATES)
+    assert [stage.name for stage in found.stages] == ["epochs", "measurement"]
+    assert [stage.disk_bytes for stage in found.stages] == [0, 4e10]
+
+
 @pytest.mark.parametrize(("n", "seconds"), [(20_000, 0.1 + 4 * 0.01), (200_000, 1.0 + 4 * 0.1)])
 def test_workers_that_are_sent_little_are_asked_directly(n, seconds):
     rates = Rates(roots=5e9, round_base=1.0, round_worker=0.1, ask_base=0.1, ask_worker=0.01)

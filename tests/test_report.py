@@ -69,7 +69,8 @@ def test_time_left_of_odd_runs(radii):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0.0 s"), (3.21, "3.2 s"), (42, "42 s"), (99.9, "100 s"), (100, "2 min"), (3600, "60 min"),
+    [(0, "0.0 s"), (0.00012, "0.12 ms"), (0.094, "94 ms"), (0.096, "0.1 s"),
+     (3.21, "3.2 s"), (42, "42 s"), (99.9, "100 s"), (100, "2 min"), (3600, "60 min"),
      (5999, "1 h 40 min"), (6000, "1 h 40 min"), (90_000, "25 h 00 min")],
 )  # fmt: skip
 def test_durations(seconds, text):
