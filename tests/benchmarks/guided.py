@@ -20,16 +20,19 @@ def guided(settings: Settings) -> list[Record]:
     """Guided moves against moves along all axes in many dimensions, from random starts (medians of three seeds)."""
     found, bounds = [], []
     for name, matrix in _matrices(settings).items():
+        of_this = []
         for dims in (10, 20, 50):
             lines = [_medians(matrix, dims, moves) for moves in ("axes", "guided")]
-            found += [{"what": f"{name}, L = {dims}, {line['moves']}", **line} for line in lines]
+            of_this += [{"what": f"{name}, L = {dims}, {line['moves']}", **line} for line in lines]
             if dims == 20:
                 axes, ours = lines
                 bounds += [
                     held(f"{name}, L = 20: times fewer roots", axes["roots_a_pair"] / ours["roots_a_pair"], least=4),
                     held(f"{name}, L = 20: stress against axes", ours["stress"] / axes["stress"], most=1.005),
                 ]
-    show(found, what="", epochs=".0f", roots_a_pair=".0f", seconds=".2f", stress=".6f")
+        show(of_this, what="", epochs=".0f", roots_a_pair=".0f", seconds=".2f", stress=".6f")
+        print()
+        found += of_this
     show_held(bounds)
     return [*found, *bounds]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import subprocess
 import sys
 import tempfile
@@ -9,13 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from psmds_dist import PatternSearchMDS, probe
 from psmds_dist.block import gather
 from psmds_dist.cost import Rates, estimate
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, crew, local_client
 from psmds_dist.forecast import job_of, plan_of
 from psmds_dist.ingest import build, open_points
 from psmds_dist.kernels.jit import available_threads
@@ -31,38 +34,51 @@ PROCESSES = 4
 """Processes that the stand-in workers share."""
 
 
+WAYS = {"by tasks": 2, "asked": 0}
+"""Coordinates of a point that a round sends: with none it is small enough for workers to be asked directly."""
+
+
 def scheduler(settings: Settings) -> list[Record]:
     """Time of a round beside the kernel with many stand-in workers, N = 200,000, and the line a + b W through it.
 
-    Stand-ins share the cores with scheduler and client. So the line is through the processor time of these two, which
-    are in one process here: with workers on other machines a round takes that long.
+    By tasks, as rounds go that send coordinates to many, and asked directly, as those that send little, also where
+    these last too long for it here. Stand-ins share the cores with scheduler and client. So the lines are through the
+    processor time of these two, which are in one process: with workers on other machines a round takes that long.
     """
     counts = settings.pick((20,), (50, 100, 200), (50, 100, 200, 400))
-    found: list[Record] = []
-    for count in counts:
-        wall, here = _round_seconds(count)
-        found.append({"what": f"{count} workers", "wall": wall, "of_which_here": here})
+    found = [record for count in counts for record in _rounds(count)]
     show(found, what="", wall=".3f", of_which_here=".3f")
-    if len(counts) > 1:
-        slope, base = np.polyfit(counts, [record["of_which_here"] for record in found], 1)
-        print(f"a round takes {base:.3f} s + {1e3 * slope:.2f} ms x workers of scheduler and client")
-        found.append({"what": "line through them", "base": float(base), "worker": float(slope)})
-    return found
+    return found + ([_line(found, way) for way in WAYS] if len(counts) > 1 else [])
 
 
-def _round_seconds(count: int, epochs: int = 3) -> tuple[float, float]:
+def _line(found: list[Record], way: str) -> Record:
+    """Fit and print the line through rounds that went one way."""
+    counts, times = zip(*((r["workers"], r["of_which_here"]) for r in found if r["way"] == way), strict=True)
+    slope, base = np.polyfit(counts, times, 1).tolist()
+    print(f"a round {way} takes {base:.3f} s + {1e3 * slope:.2f} ms x workers of scheduler and client")
+    return {"what": f"line through rounds {way}", "base": base, "worker": slope}
+
+
+def _rounds(count: int) -> list[Record]:
+    with _stand_ins(count) as client:
+        return [
+            {"what": f"{count} workers, {way}", "workers": count, "way": way, **_round(client, dims)}
+            for way, dims in WAYS.items()
+        ]
+
+
+def _round(client: Any, dims: int, epochs: int = 3) -> Record:
     """Wall time and processor time of this process, in a round (medians)."""
     layout = Layout(200_000)
-    work = Nothing(layout, np.zeros((2, layout.n), np.float32))
-    with _stand_ins(count) as client:
-        executor, times = DaskExecutor(client), []
-        for epoch in range(epochs):
-            for blocks in halves(layout, 0, epoch):
-                began = time.perf_counter(), time.process_time()
-                gather(executor, work, layout, blocks)
-                times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
-    wall, busy = np.median(times[2:], axis=0).tolist()
-    return wall, busy
+    work = Nothing(layout, np.zeros((dims, layout.n), np.float32))
+    executor, times = DaskExecutor(client), []
+    with mock.patch.object(crew, "SHOWN", math.inf):
+        for blocks in itertools.chain(*(halves(layout, 0, epoch) for epoch in range(epochs))):
+            began = time.perf_counter(), time.process_time()
+            gather(executor, work, layout, blocks)
+            times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+    wall, here = np.median(times[2:], axis=0).tolist()
+    return {"wall": wall, "of_which_here": here}
 
 
 @contextmanager
