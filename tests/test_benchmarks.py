@@ -129,6 +129,18 @@ def test_cases_are_named_with_blanks_or_commas(recorded, only):
     assert recorded() == (0, list(CASES))
 
 
+@pytest.mark.parametrize(("load", "busy"), [(0.1, False), (3.9, True)])
+def test_a_busy_machine_is_told(recorded, monkeypatch, capsys, load, busy):
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    recorded("--only", "small", "--quick")
+    machine, quick, *_ = capsys.readouterr().out.splitlines()
+    assert ", 2 cores, " in machine
+    assert f"load {load}" in machine
+    assert ("others are at work" in machine) == busy
+    assert quick.startswith("--quick: sets are smaller")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

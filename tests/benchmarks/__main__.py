@@ -40,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: dict[str, Any] = {"when": time.strftime("%Y-%m-%d %H:%M"), "profile": settings.profile}
     results |= {"facts": machine.facts(), "cases": {}}
     target = settings.output / "bench.json"
+    print(machine.describe(results["facts"]))
+    if settings.quick:
+        print("--quick: sets are smaller than what the cases tell of, and their bounds are not meant for these.")
     wrong = []
     for name in names:
         print(f"\n== {name}: {inspect.getdoc(CASES[name])}\n", flush=True)

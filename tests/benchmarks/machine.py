@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from psmds_dist.partition import format_bytes
 from psmds_dist.store import chunkfile
 
 PACKAGES = (
@@ -43,6 +44,14 @@ def facts() -> dict[str, Any]:
         "blas": _blas(),
         "load_average": os.getloadavg(),
     }
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """Say in a line what was found, and whether the machine is free to be measured."""
+    load = facts["load_average"][0]
+    busy = "; others are at work, so believe ratios rather than times" if load > facts["cores"] / 2 else ""
+    memory = format_bytes(facts["memory"])
+    return f"{facts['cpu']}, {facts['cores']} cores, {memory}, Python {facts['python']}, load {load:.1f}{busy}"
 
 
 def _version(package: str) -> str | None:
