@@ -172,6 +172,16 @@ def test_an_interrupt_ends_the_suite_and_not_just_a_solve(recorded, monkeypatch,
     assert signal.getsignal(number) is before
 
 
+def test_a_case_that_comes_to_no_end_is_told_and_others_go_on(recorded, monkeypatch, capsys):
+    def full(settings):
+        """Find the disk full."""
+        raise OSError("no space left")
+
+    monkeypatch.setitem(CASES, "passes", full)
+    assert recorded("--only", "passes", "small") == (1, ["small"])
+    assert "WRONG: passes came to no end: no space left" in capsys.readouterr().err
+
+
 def test_a_matrix_of_an_interrupted_run_is_made_anew(monkeypatch, tmp_path):
     settings = suite.Settings("quick", tmp_path, tmp_path)
 

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             done = f"what was done before it is in {target}" if results["cases"] else "nothing was done before it"
             print(f"\nInterrupted in {name}; {done}.", file=sys.stderr)
             return 130
-        except PsmdsError as error:
+        except (PsmdsError, OSError) as error:  # such as a disk that is full
             found = [{"what": name, "wrong": f"{name} came to no end: {error}"}]
         wrong += [record["wrong"] for record in found if record.get("wrong")]
         results["cases"][name] = found

@@ -32,12 +32,12 @@ def speed(settings: Settings) -> list[Record]:
     lines = [
         held(f"{name}: its time over {ours}", by_name[name]["seconds"] / by_name[ours]["seconds"], least=least)
         for name, (ours, least) in bounds.items()
-        if name in by_name
+        if {name, ours} <= by_name.keys()
     ]
     lines += [
         held(f"{name}: {ours}'s stress over its", by_name[ours]["stress"] / by_name[name]["stress"], most=1)
         for name, (ours, _) in bounds.items()
-        if name in by_name
+        if {name, ours} <= by_name.keys()
     ]
     show_held(lines)
     return found + lines
