@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -54,8 +54,8 @@ TRY_AGAIN = 75
 class Positive(click.FloatRange):
     """A number that is positive and finite: NaN is in every range of click's."""
 
-    def __init__(self, most: float = math.inf) -> None:
-        super().__init__(min=0, max=most, min_open=True, max_open=True)
+    def __init__(self) -> None:
+        super().__init__(min=0, max=math.inf, min_open=True, max_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number, or say what is wrong with it."""
@@ -63,13 +63,17 @@ class Positive(click.FloatRange):
         return self.fail("nan is no number.", param, ctx) if math.isnan(number) else number
 
 
-class Count(Positive):
-    """A whole number, also written as 1e6."""
+MOST = 10**15
+"""Beyond nine times this, a float is not every whole number."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number, or say what is wrong with it."""
-        number = super().convert(value, param, ctx)
-        return int(number) if number.is_integer() else self.fail(f"{value} is no whole number.", param, ctx)
+
+def count(text: str) -> int:
+    """Read how many there are of something, also from 1e6."""
+    with suppress(ValueError):
+        number = float(text)
+        if number.is_integer() and 1 <= number <= MOST:
+            return int(number)
+    raise click.BadParameter(f"{text} is no whole number from 1 to {MOST:g}.")
 
 
 class Interrupted(click.ClickException):
@@ -592,10 +596,8 @@ def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> 
 
 @main.command()
 @click.argument("matrix", type=click.Path(), required=False)
-@click.option("--points", "-N", type=Count(1e15), help="Instead of MATRIX: plan for so many points, without data.")
-@click.option(
-    "--landmarks", "-S", "n_landmarks", type=Count(1e15), help="Plan a map of the points by so many landmarks."
-)
+@click.option("--points", "-N", type=count, help="Instead of MATRIX: plan for so many points, without data.")
+@click.option("--landmarks", "-S", "n_landmarks", type=count, help="Plan a map of the points by so many landmarks.")
 @click.option("--components", "-L", "n_components", default=2, show_default=True, help="Dimensions of the map.")
 @click.option("--epochs", type=click.IntRange(0), help="Epochs of the solve [default: what is usual].")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Dask workers; none is started.")

@@ -48,7 +48,7 @@ class TimeLeft:
 def describe_seconds(seconds: float) -> str:
     """Say a duration as a person does."""
     if 0 < seconds < 0.095:
-        return f"{1e3 * seconds:.2g} ms"
+        return f"{1e3 * seconds:.0f} ms" if seconds >= 0.001 else f"{1e3 * seconds:.1f} ms"
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)

@@ -709,3 +709,12 @@ def test_rows_that_are_not_at_hand_are_asked_for(tmp_path, monkeypatch):
     assert [offset + count for offset, count, _ in asked[:-1]] == [offset for offset, _, _ in asked[1:]]
     next((tmp_path / "tall.zarr").glob("c/*/*")).unlink()
     rows.expect(0, 400)  # a read says that it is gone
+
+
+def test_a_store_whose_protocol_nobody_speaks_here_is_told(monkeypatch):
+    def unable(*_, **__):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(zarr, "open", unable)
+    with pytest.raises(InputError, match=r"^s3://b/x.zarr cannot be reached from here: Install s3fs .* copy it to a"):
+        open_rows("s3://b/x.zarr")

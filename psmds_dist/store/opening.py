@@ -169,6 +169,8 @@ def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
         there = "is not a Zarr store" if os.path.exists(place) else "does not exist"
         advice = "turn other files into a store with `psmds ingest`"
         raise InputError(f"{place} {there}; give a Zarr array or group, or {advice}.") from None
+    except ImportError as error:  # zarr leaves remote stores to packages of their own
+        raise InputError(f"{place} cannot be reached from here: {error}; or copy it to a disk.") from None
     except ZARR_ERRORS as error:
         raise InputError(f"{place} is damaged: zarr cannot read what it says of itself ({error}).") from None
 
