@@ -267,3 +267,24 @@ def test_the_scheduler_sees_that_workers_asked_directly_are_needed(executor, cli
         list(executor.run(total, BLOCKS))
         assert client.run_on_scheduler(needs) == (False, [])
     assert asked == {"directly": 42, "tasks": 0}
+
+
+def test_the_scheduler_sees_at_once_that_a_worker_which_joined_is_needed(executor, client):
+    list(executor.run(total, BLOCKS))
+    with_workers(client, 3)
+    time.sleep(crew.RECENT)
+    list(executor.run(total, BLOCKS))
+    wait_for(lambda: client.run_on_scheduler(needs) == (False, []), seconds=5)
+    with_workers(client, 2)
+
+
+def tasks_of(dask_worker):
+    return list(dask_worker.state.tasks)
+
+
+def test_what_stays_with_the_workers_ends_with_the_run_and_comes_again_with_the_next(executor, client):
+    list(executor.run(total, BLOCKS))
+    executor.close()
+    wait_for(lambda: not any(client.run(tasks_of).values()), seconds=5)
+    list(executor.run(total, BLOCKS))
+    wait_for(lambda: client.run_on_scheduler(needs) == (False, []), seconds=5)

@@ -84,8 +84,8 @@ class Crew:
         """Addresses of workers that were taught to answer; after a loss a successor may be at one of them."""
 
         self._kept = -math.inf
-        self.stays: list[Future] = []
-        """Tasks by which the scheduler sees that workers are needed."""
+        self.stays: dict[str, Future] = {}
+        """Tasks by which the scheduler sees that workers are needed, by address."""
 
         self._silent: set[str] = set()
         self._suspects: dict[str, Future] = {}
@@ -151,10 +151,10 @@ class Crew:
 
     def keep(self) -> None:
         """Leave a task with workers that are asked directly, lest the scheduler close them, or itself, as idle."""
-        if time.monotonic() - self._kept > SHOWN:
+        asked = {worker.address for worker in self.able.values()}
+        if time.monotonic() - self._kept > SHOWN or not asked <= self.stays.keys():
             self._kept = time.monotonic()
-            addresses = [worker.address for worker in self.able.values()]
-            self.stays = [self.submit(stay, 2 * SHOWN, workers=[a]) for a in addresses]
+            self.stays = {address: self.submit(stay, 2 * SHOWN, workers=[address]) for address in asked}
 
     def suspect(self, address: str) -> None:
         """Give a worker no more blocks until it answers."""

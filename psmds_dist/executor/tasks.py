@@ -17,6 +17,10 @@ R = TypeVar("R")
 Work = Callable[[Sequence[int]], R]
 
 
+STAY_STEP = 0.1
+"""Seconds between two looks at whether a task that stays is still asked for."""
+
+
 def identity(work: Work[R]) -> Work[R]:
     """Put work on the cluster in a way that Dask can do again, unlike scattering."""
     return work
@@ -57,11 +61,17 @@ def probe() -> None:
 
 
 def stay(seconds: float) -> None:
-    """Make the scheduler see this worker at work for some seconds, without taking one of its threads."""
-    from distributed import secede
+    """Make the scheduler see this worker at work for some seconds, without taking one of its threads.
 
+    It ends when nobody asks for it any more: a worker that is closed in the middle of a task complains.
+    """
+    from distributed import get_worker, secede
+
+    worker, end = get_worker(), time.monotonic() + seconds
+    task = worker.state.tasks[worker.get_current_task()]
     secede()
-    time.sleep(seconds)
+    while task.state != "cancelled" and time.monotonic() < end:
+        time.sleep(STAY_STEP)
 
 
 def at_start(client: Client, name: str, function: Callable[[], object]) -> Any:
