@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import fields
 from functools import cached_property, lru_cache
 from typing import Any
@@ -21,13 +20,17 @@ class Parcel:
 
     @cached_property
     def _packed(self) -> bytes:
+        import cloudpickle  # as Dask does: what was defined in the user's own script or notebook travels whole
+
         values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
-        return pickle.dumps((type(self), values))
+        return bytes(cloudpickle.dumps((type(self), values)))
 
 
 @lru_cache(maxsize=4)
 def _unpacked(packed: bytes) -> Parcel:
-    kind, values = pickle.loads(packed)
+    import cloudpickle
+
+    kind, values = cloudpickle.loads(packed)
     made: Parcel = kind(*values)
     return made
 

@@ -19,6 +19,7 @@ import pytest
 import zarr
 from distributed import Client
 from sklearn.exceptions import ConvergenceWarning
+from zarr.storage import LocalStore, WrapperStore
 
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.config import SolverConfig
@@ -97,6 +98,14 @@ def test_same_bits_from_every_layout_cached_and_streamed(stores, reference, form
     mds = PatternSearchMDS(memory_limit=memory_limit, **SETTINGS).fit(stores / form)
     assert (mds.result_.plan.cached_share < 1) == (memory_limit is not None)
     same(mds, reference)
+
+
+def test_same_bits_from_a_store_of_the_users_own(client, stores, reference):
+    class Own(WrapperStore):
+        """Nowhere to be imported from, as what is defined in a notebook."""
+
+    given = zarr.open_array(Own(LocalStore(stores / "square")), mode="r")
+    same(PatternSearchMDS(client=client, **SETTINGS).fit(given), reference)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
