@@ -96,6 +96,11 @@ def test_the_scheduler_is_shown_a_task_now_and_then(client, asked, monkeypatch):
     assert asked["directly"] > asked["tasks"]
 
 
+def test_a_call_with_nothing_for_some_of_the_workers_is_direct(executor, asked):
+    assert all_blocks(executor.run(total, [4, 5])) == [4, 5]
+    assert asked == {"directly": 1, "tasks": 0}
+
+
 def test_large_work_and_many_parts_go_by_tasks(executor, asked):
     list(executor.run(partial(half, x=np.ones(INLINE // 8)), BLOCKS))
     list(executor.run(total, BLOCKS, group=4))

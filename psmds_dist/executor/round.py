@@ -92,7 +92,7 @@ class Round(Generic[R]):
         parcel = packed(self._work)
         if len(errands) * weight(parcel) <= INLINE:
             self._held = self._work
-            self._parcel = parcel if len(errands) == len(able) and self._crew.can_be_asked() else None
+            self._parcel = parcel if len(errands) <= len(able) and self._crew.can_be_asked() else None
         self._crew.at_once(partial(self._begin, errands))
         while self._open:
             future = self._next()
