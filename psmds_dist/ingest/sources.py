@@ -203,7 +203,7 @@ def mapped_file(values: Numbers) -> MappedFile | None:
     owner: Any = values
     while owner is not None and not isinstance(owner, np.memmap):
         owner = getattr(owner, "base", None)
-    if owner is None or owner.filename is None or owner.flags.writeable:
+    if owner is None or owner.filename is None or owner.mode not in ("r", "c"):
         return None
     try:
         return MappedFile.of(os.path.abspath(owner.filename))
