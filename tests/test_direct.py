@@ -274,13 +274,17 @@ def test_the_scheduler_sees_that_workers_asked_directly_are_needed(executor, cli
     assert asked == {"directly": 42, "tasks": 0}
 
 
-def test_the_scheduler_sees_at_once_that_a_worker_which_joined_is_needed(executor, client):
-    list(executor.run(total, BLOCKS))
-    with_workers(client, 3)
-    time.sleep(crew.RECENT)
-    list(executor.run(total, BLOCKS))
-    wait_for(lambda: client.run_on_scheduler(needs) == (False, []), seconds=5)
-    with_workers(client, 2)
+def unrunnable(dask_scheduler):
+    return list(dask_scheduler.unrunnable)
+
+
+def test_the_scheduler_sees_at_once_that_a_worker_which_joined_is_needed_and_one_that_left_is_not(executor, client):
+    for count in (2, 3, 2):
+        with_workers(client, count)
+        time.sleep(crew.RECENT)
+        list(executor.run(total, BLOCKS))
+        wait_for(lambda: client.run_on_scheduler(needs) == (False, []), seconds=5)
+        wait_for(lambda: not client.run_on_scheduler(unrunnable), seconds=5)
 
 
 def tasks_of(dask_worker):

@@ -152,7 +152,7 @@ class Crew:
     def keep(self) -> None:
         """Leave a task with workers that are asked directly, lest the scheduler close them, or itself, as idle."""
         asked = {worker.address for worker in self.able.values()}
-        if time.monotonic() - self._kept > SHOWN or not asked <= self.stays.keys():
+        if time.monotonic() - self._kept > SHOWN or asked != self.stays.keys():
             self._kept = time.monotonic()
             self.stays = {address: self.submit(stay, 2 * SHOWN, workers=[address]) for address in asked}
 
