@@ -131,6 +131,22 @@ def test_rows_that_arrive_again_are_known(store):
     assert pickle.loads(pickle.dumps(store)) is not one
 
 
+def test_an_archive_that_gives_way_to_another_is_not_known_as_the_same(tmp_path):
+    def archived(matrix):
+        with zarr.storage.ZipStore(tmp_path / "new.zip", mode="w") as store:
+            zarr.create_array(store, data=matrix, chunks=(40, N))
+        (tmp_path / "new.zip").replace(tmp_path / "d.zip")
+        return open_rows(zarr.open_array(zarr.storage.ZipStore(tmp_path / "d.zip", mode="r"), mode="r"))
+
+    old = archived(distances())
+    np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(old))), distances())
+    assert not old.changed()
+    new = archived(2 * distances())
+    assert old.changed()
+    assert new.token != old.token
+    np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(new))), 2 * distances())
+
+
 def test_rows_of_a_relative_path_survive_a_change_of_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written("d.zarr", distances())

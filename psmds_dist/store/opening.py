@@ -16,9 +16,8 @@ from zarr.errors import NodeNotFoundError, ZarrUserWarning
 from zarr.storage import LocalStore
 
 from psmds_dist.indices import check_landmarks
-from psmds_dist.store.chunkfile import list_chunks
 from psmds_dist.store.nodes import FORMAT, PART_OF_STORE, ZARR_ERRORS, damage_told, directory, location, read_header
-from psmds_dist.store.reading import ARRAY, PANEL, PanelRows, ZarrRows, fingerprint
+from psmds_dist.store.reading import ARRAY, PANEL, PanelRows, ZarrRows, files_of, fingerprint
 from psmds_dist.store.sealing import require_seal
 from psmds_dist.types import InputError
 
@@ -128,7 +127,7 @@ def _opened(
     array, group = _find(path, kind)
     where = location(array)
     _require_shape(array, where, kind)
-    chunks = list_chunks(directory(array)) if isinstance(array.store, LocalStore) else {}
+    chunks = files_of(array)
     _require_complete(array, chunks, where)
     held = array.dtype.name if group is not None else "float32"
     return array, _row_type(dtype or held), fingerprint(array, chunks), group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.core.metadata import ArrayV3Metadata
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, ZipStore
 
 from psmds_dist.arrays import fill
 from psmds_dist.parcels import Parcel
@@ -30,6 +31,16 @@ LANDMARKS = "landmarks"
 
 STRIP_BYTES = 8_000_000
 """Stored bytes that are decoded at a time, or one chunk where that is more."""
+
+
+def files_of(array: zarr.Array[Any]) -> Mapping[str, tuple[int, int]]:
+    """Size and time of change in nanoseconds of the files that chunks lie in, as far as they can be seen."""
+    if isinstance(array.store, LocalStore):
+        return list_chunks(directory(array))
+    if isinstance(array.store, ZipStore) and array.store.read_only:
+        status = os.stat(array.store.path)
+        return {str(array.store.path): (status.st_size, status.st_mtime_ns)}
+    return {}
 
 
 def fingerprint(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]]) -> str:
@@ -81,9 +92,7 @@ class ZarrRows(Parcel):
 
     def changed(self) -> bool:
         """Whether chunk files have been written since it was opened, as far as that can be seen."""
-        if not isinstance(self.array.store, LocalStore):
-            return False
-        return fingerprint(self.array, list_chunks(directory(self.array))) != self.fingerprint
+        return fingerprint(self.array, files_of(self.array)) != self.fingerprint
 
     @property
     def nbytes(self) -> int:
