@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.benchmarks.alternatives import alternatives
 from tests.benchmarks.cluster import out_of_core, overhead, workers
 from tests.benchmarks.comparison import compare
 from tests.benchmarks.guided import guided
@@ -34,6 +35,7 @@ CASES: dict[str, Case] = {
     "landmark": landmark,
     "pcoa": pcoa,
     "million": million,
+    "alternatives": alternatives,
 }
 
 QUICK = ("compare", "small")
