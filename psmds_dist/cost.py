@@ -282,6 +282,14 @@ def _solved(name: str, job: Job, rates: Rates, size: int, *, proof: bool) -> lis
     return [Stage(name, here=kernel + (1 + CURVE * proof) * SMALL_EPOCHS * LOCAL_EPOCH)]
 
 
+def _contended(kernel: float, made: float, threads: int) -> float:
+    """Seconds by which a thread that computes distances holds up the kernel's.
+
+    It shares a core with one of these. The others are done when half of that one's work is left, and make room.
+    """
+    return made if threads == 1 else min(made, kernel / 2)
+
+
 PAIRS_A_THREAD = 250_000
 """Fewest pairs for which a kernel wakes another thread."""
 
@@ -325,7 +333,7 @@ def _pass(
         name,
         kernel=times * work,
         **{"distances" if job.computed else "disk": times * made},
-        busy=times * (made / job.threads if job.computed else made * rates.reading + handed),
+        busy=times * (_contended(work, made, job.threads) if job.computed else made * rates.reading + handed),
         network=times * sent / rates.network,
         scheduler=0.0 if job.local else times * rounds * rates.round(job.workers, job.n * job.dims * snapshot),
         here=times * job.n * rates.point,

@@ -50,14 +50,24 @@ def test_an_epoch_takes_its_roots_and_its_bytes():
     assert stage(estimate(job, rates), "first epoch").disk_bytes == pytest.approx(4e10)
 
 
-@pytest.mark.parametrize(("more", "busy"), [({}, 0.4), ({"computed": True}, 1 / 8)])
-def test_reading_that_keeps_a_core_busy_holds_the_kernel_up(more, busy):
-    job = Job(n=100_000, workers=4, threads=8, epochs=11, checked=True, **more)
+def test_reading_that_keeps_a_core_busy_holds_the_kernel_up():
+    job = Job(n=100_000, workers=4, threads=8, epochs=11, checked=True)
     epochs = stage(estimate(job, Rates(roots=5e9, disk=2e9, reading=0.4)), "epochs")
-    made = epochs.distances if more else epochs.disk
-    assert epochs.disk + epochs.distances == made > 0
-    assert epochs.busy == pytest.approx(busy * made + HANDED * epochs.disk_bytes / 4)
-    assert epochs.seconds == pytest.approx(max(epochs.kernel + epochs.busy, made) + epochs.here)
+    assert epochs.busy == pytest.approx(0.4 * epochs.disk + HANDED * epochs.disk_bytes / 4)
+    assert epochs.seconds == pytest.approx(max(epochs.kernel + epochs.busy, epochs.disk) + epochs.here)
+
+
+@pytest.mark.parametrize(
+    ("threads", "made", "seconds"), [(1, 0.25, 1.25), (8, 0.25, 1.25), (8, 0.75, 1.5), (8, 4.0, 4.0)]
+)
+def test_computing_distances_holds_one_thread_of_the_kernel_up(threads, made, seconds):
+    """For a kernel of one second: until the other threads are done, which then make room."""
+    job = Job(n=10**6, workers=4, threads=threads, epochs=1, checked=True, computed=True)
+    pairs = 10**12
+    rates = Rates(roots=5 * pairs / (4 * threads), distances=pairs / 4 / made)
+    epochs = stage(estimate(job, rates), "epochs")
+    assert (epochs.kernel, epochs.disk, epochs.distances) == (pytest.approx(1), 0, pytest.approx(made))
+    assert epochs.seconds - epochs.here == pytest.approx(seconds)
 
 
 def test_what_is_kept_takes_the_first_epoch_longer():

@@ -59,7 +59,7 @@ def overhead(settings: Settings) -> list[Record]:
 def workers(settings: Settings) -> list[Record]:
     """Two Dask workers against one, one thread each, rows kept in memory, N = 20,000: seconds of an epoch, in turn."""
     one = data.euclidean(settings, "clusters", data.clusters(20_000))
-    pairs = [(epoch_seconds(one, 1), epoch_seconds(one, 2)) for _ in range(settings.pick(1, 3, 5))]
+    pairs = [(epoch_seconds(one, 1), epoch_seconds(one, 2)) for _ in range(settings.pick(1, 5, 5))]
     alone, both = (float(np.median(column)) for column in zip(*pairs, strict=True))
     found = [{"what": "1 worker", "epoch_s": alone}, {"what": "2 workers", "epoch_s": both}]
     show(found, what="", epoch_s=".4f")
