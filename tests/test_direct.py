@@ -1,5 +1,6 @@
 """Calls that follow each other quickly ask the workers directly: same answers, same errors, same care."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -212,6 +213,18 @@ def test_nobody_waits_for_a_loop_that_ends_before_it_comes_to_a_call(executor, c
         caller.join(20)
     executor.close()
     assert "or the client was closed" in told[0]
+
+
+def test_a_call_that_the_loop_gives_up_as_it_ends_is_told(executor, client, monkeypatch):
+    with monkeypatch.context() as patch:
+
+        async def given_up(self):
+            patch.setattr(client, "status", "closed")
+            raise asyncio.CancelledError
+
+        patch.setattr(crew.Crew, "_identity", given_up)
+        with pytest.raises(ClusterLost, match="or the client was closed"):
+            executor.memory()
 
 
 def slow_over_three(blocks):

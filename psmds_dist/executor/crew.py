@@ -267,7 +267,9 @@ class Crew:
         async def begin() -> None:
             try:
                 answer.set_result(await function(*args))
-            except BaseException as error:
+            except asyncio.CancelledError:  # a loop that ends gives up what it has begun; no exit of ours
+                answer.set_exception(CancelledError())
+            except Exception as error:
                 answer.set_exception(error)
 
         answer: concurrent.futures.Future[T] = concurrent.futures.Future()
