@@ -151,8 +151,7 @@ def _probe(t: Rows, y: Rows, axes: Ints, r: Any, squares: Rows, distances: Rows,
             gains[2] += north
             gains[3] += south
         else:
-            scratch = squares[: hi - lo], distances[: hi - lo]
-            error += tile_any(t[lo:hi], y, size, lo, hi, axes, r, scratch[0], scratch[1], gains)
+            error += tile_any(t[lo:hi], y, size, lo, hi, axes, r, squares, distances, gains)
     return error
 
 

@@ -262,7 +262,10 @@ class Crew:
         self._in_loop(give)
 
     def _in_loop(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Wait for something in the event loop, which may end before: Dask's own way would then wait for ever."""
+        """Wait for something in the event loop, which may end before: Dask's own way would then wait for ever.
+
+        And asyncio's would leave a coroutine that nobody awaits, where the loop has ended already.
+        """
 
         async def begin() -> None:
             try:

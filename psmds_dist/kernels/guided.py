@@ -94,11 +94,12 @@ def look(t: Rows, i: int, x: Rows, axes: Ints, zero: Any, distances: Rows, weigh
                 square_distances(x, i, a, b, distances[a:b])
                 error += error_and_weights(t[a:b], distances[a:b], weights, zero)
                 for m in range(0, axes.size, 2):  # two axes a sweep, for half the traffic; an odd one with itself
-                    p, q = axes[m], axes[min(m + 1, axes.size - 1)]
+                    last = min(m + 1, axes.size - 1)
+                    p, q = axes[m], axes[last]
                     along, across = pull(weights, x[p, a:b], x[q, a:b], x[p, i], x[q, i], zero)
                     gradient[m] += along
-                    if q != p:
-                        gradient[m + 1] += across
+                    if last > m:
+                        gradient[last] += across
     return error
 
 

@@ -137,15 +137,19 @@ def next_axis(t: Rows, line: Rows, centre: Any, moved: Rows, distances: Rows, r:
 def tile_any(
     t: Rows, x: Rows, i: int, a: int, b: int, axes: Ints, r: Any, squares: Rows, distances: Rows, gains: Floats
 ) -> Any:
-    """Error over columns ``a`` to ``b``; adds the sums of ``t (d' - d)`` for the moves along ``axes`` to ``gains``."""
-    square_distances(x, i, a, b, squares)
+    """Error over columns ``a`` to ``b``; adds the sums of ``t (d' - d)`` for the moves along ``axes`` to ``gains``.
+
+    ``squares`` and ``distances`` are scratch, long enough for any tile.
+    """
+    square, distance = squares[: b - a], distances[: b - a]
+    square_distances(x, i, a, b, square)
     first = axes[0]
-    error, plus, minus = first_axis(t, x[first, a:b], x[first, i], squares, distances, r)
+    error, plus, minus = first_axis(t, x[first, a:b], x[first, i], square, distance, r)
     gains[0] += plus
     gains[1] += minus
     for m in range(1, axes.size):
         axis = axes[m]
-        plus, minus = next_axis(t, x[axis, a:b], x[axis, i], squares, distances, r)
+        plus, minus = next_axis(t, x[axis, a:b], x[axis, i], square, distance, r)
         gains[2 * m] += plus
         gains[2 * m + 1] += minus
     return error
@@ -253,9 +257,7 @@ def propose_any(
             for part in range(2):
                 a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
                 if a < b:
-                    error += tile_any(
-                        rows[slot, a:b], x, i, a, b, axes, r, squares[: b - a], distances[: b - a], gains[k]
-                    )
+                    error += tile_any(rows[slot, a:b], x, i, a, b, axes, r, squares, distances, gains[k])
         step = np.float64(r)
         constant = (n - 1) * step * step
         errors[k] = error
