@@ -11,9 +11,9 @@ import google_crc32c
 import numpy as np
 
 from landmarks.tables import Panel, picked
-from psmds_dist.check import SYMMETRY_TOL, entries, row_name, total_fault
+from psmds_dist.check import SYMMETRY_TOL, entries, row_name
 from psmds_dist.partition import Layout
-from psmds_dist.scan import Fault, find_fault
+from psmds_dist.scan import Fault, find_fault, total_fault
 from psmds_dist.types import Floats, InputError, Ints, Rows
 
 Ids = Sequence[str] | None

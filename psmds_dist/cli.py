@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from psmds_dist import __version__
-from psmds_dist.errors import ClusterLost, Finished, InputError, PsmdsError, StorageError
+from psmds_dist.errors import ClusterLost, DissimilarityWarning, Finished, InputError, PsmdsError, StorageError
 from psmds_dist.files import folder_above
 from psmds_dist.interrupts import terminable
 
@@ -209,8 +210,7 @@ def running(
         raise click.UsageError("give one of --workers, --scheduler and --scheduler-file.")
     with ExitStack() as stack:
         stack.enter_context(_ending(_silent if quiet else click.echo))
-        if not quiet:
-            stack.enter_context(_notes())
+        stack.enter_context(_notes(quiet))
         if workers is not None:
             threads = threads or max(1, available_threads() // workers)
             yield DaskExecutor(stack.enter_context(local_client(workers, threads, tls)), deadline)
@@ -241,16 +241,30 @@ class _Notes(logging.Handler):
 
 
 @contextmanager
-def _notes() -> Iterator[None]:
-    """Show notes of the library, such as that it waits for workers, for the length of a block."""
+def _notes(quiet: bool) -> Iterator[None]:
+    """Show notes of the library, and its warnings about a matrix, as lines; nothing of them where that is asked for."""
     logger, handler, level = logging.getLogger("psmds_dist"), _Notes(), logging.getLogger("psmds_dist").level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if quiet else "always", DissimilarityWarning)
+        warnings.showwarning = partial(_note_warning, warnings.showwarning)
+        if quiet:
+            yield
+            return
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+
+def _note_warning(others: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """Show warnings about a matrix as lines on standard error, and others as ``others`` does."""
+    if issubclass(category, DissimilarityWarning):
+        click.echo(f"Note: {message}.", err=True)
+    else:
+        others(message, category, *where)
 
 
 def _build(
@@ -325,9 +339,16 @@ def distances(points: str, target: str, metric: str, **options: Any) -> None:
 @click.argument("matrix", type=click.Path(exists=True))
 @click.argument("target", type=click.Path())
 @click.option("--symmetrize", is_flag=True, help="Take the mean of both orders of each pair.")
+@click.option(
+    "--triangle",
+    type=click.Choice(["upper", "lower", "auto"]),
+    help="Mirror this triangle and ignore the other; auto mirrors a lone one.",
+)
 @click.option("--zero-diagonal", is_flag=True, help="Set the diagonal to zero.")
 @storing
-def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **options: Any) -> None:
+def ingest(
+    matrix: str, target: str, symmetrize: bool, triangle: str | None, zero_diagonal: bool, **options: Any
+) -> None:
     """Turn MATRIX into the store TARGET, checking it on the way.
 
     MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array. It is never loaded whole. Run
@@ -337,7 +358,8 @@ def ingest(matrix: str, target: str, symmetrize: bool, zero_diagonal: bool, **op
 
     source = open_matrix(matrix, options["dtype"])
     with running(**where_to_run_of(options)) as executor:
-        _build(source, target, options, executor, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
+        changes = {"symmetrize": symmetrize, "triangle": triangle, "zero_diagonal": zero_diagonal}
+        _build(source, target, options, executor, **changes)
 
 
 @main.command()

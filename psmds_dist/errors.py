@@ -9,6 +9,10 @@ class InputError(PsmdsError, ValueError):
     """An argument, file or matrix that cannot be used as it is."""
 
 
+class DissimilarityWarning(UserWarning):
+    """A matrix is used, but something in it is suspicious; its text is one sentence."""
+
+
 class BudgetError(PsmdsError, MemoryError):
     """The work cannot be done inside the memory budget."""
 

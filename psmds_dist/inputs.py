@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.arrays import as_array, fill, is_masked
+from psmds_dist.check import refuse_one_triangle
 from psmds_dist.executor import AnyExecutor, write_dask_array
 from psmds_dist.ingest import ArrayRows, Symmetrized, open_matrix
 from psmds_dist.partition import Layout
@@ -100,6 +101,8 @@ def row_source(
             yield _from_dask(matrix, path, dtype, symmetrize, executor)
     else:
         array = ArrayRows(_in_memory(matrix), dtype=dtype)
+        if symmetrize:
+            refuse_one_triangle(array)
         source: RowSource = Symmetrized(array) if symmetrize else array
         if executor.in_process:
             yield source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from psmds_dist.kernels.scan import SKETCHES, scan_rows
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PANEL_BYTES
 from psmds_dist.rows import announce_later, layout_of
+from psmds_dist.similarity import sample_points
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
 
 _KEY = 0x70736D6473
@@ -36,7 +37,7 @@ class Finding(Protocol[F]):
 
 @dataclass(frozen=True)
 class Fault:
-    """How many entries of a block are wrong in one way, and where the first of them is."""
+    """How many entries of a block are wrong in one way, and where the worst of them is, or the first of equals."""
 
     count: int
     row: int
@@ -50,12 +51,22 @@ class BlockScan:
 
     block: int
     squares: Floats
+    """Sums of squares of the rows; of their usable entries where some are not finite, or huge."""
+
     diagonal: Floats
     sketch: Floats
+    sample: Floats
+    """Rows of this block among those of `psmds_dist.similarity.sample_points`, at the columns of those."""
+
     highest: float
+    """Largest of the usable entries."""
+
     checksum: int
     nan: Fault | None = None
     infinite: Fault | None = None
+    huge: Fault | None = None
+    """Finite entries beyond `largest_usable`."""
+
     negative: Fault | None = None
 
 
@@ -79,24 +90,39 @@ def sketch_weights(n: int) -> Floats:
     return weights
 
 
+def largest_usable(dtype: np.dtype[Any]) -> float:
+    """Largest entry that solvers can compute with: moves, squares and their sums must not overflow."""
+    return 1e37 if dtype.itemsize == 4 else 1e150
+
+
 class Scanner:
     """Collects the scans of the blocks of one group."""
 
     def __init__(self, n: int) -> None:
         self._layout = Layout(n)
+        self._points = sample_points(n)
         self._weights = sketch_weights(n)
         self._columns = np.zeros((SKETCHES, n))
         self._blocks: list[BlockScan] = []
 
     def add(self, block: int, rows: Rows) -> None:
         """Scan the rows of ``block``."""
-        lo, _ = self._layout.bounds(block)
+        lo, hi = self._layout.bounds(block)
         squares, sketch, low, high = scan_rows(rows, lo, self._weights, self._columns)
-        index = np.arange(rows.shape[0])
-        diagonal = rows[index, lo + index].astype(np.float64)
+        faults: dict[str, Fault | None] = {}
+        if low < 0 or high > largest_usable(rows.dtype) or not np.isfinite(squares).all():
+            faults = _faults(rows, lo)
+            usable = np.where(np.abs(rows) <= largest_usable(rows.dtype), rows, 0)
+            squares, high = np.square(usable, dtype=np.float64).sum(axis=1), float(usable.max())
+        diagonal = np.diagonal(rows, lo).astype(np.float64)
+        sample = rows[self._sampled(lo, hi) - lo][:, self._points].astype(np.float64)
         checksum = google_crc32c.value(rows)
-        faults = _faults(rows, lo) if low < 0 or not np.isfinite(squares).all() else {}
-        self._blocks.append(BlockScan(block, squares, diagonal, sketch, high, checksum, **faults))
+        self._blocks.append(BlockScan(block, squares, diagonal, sketch, sample, high, checksum, **faults))
+
+    def _sampled(self, lo: int, hi: int) -> Ints:
+        """Points of the sample among rows ``lo`` to ``hi``."""
+        first, last = np.searchsorted(self._points, (lo, hi))
+        return self._points[first:last]
 
     def result(self) -> GroupScan:
         """Return what was collected."""
@@ -104,17 +130,32 @@ class Scanner:
 
 
 def _faults(rows: Rows, lo: int) -> dict[str, Fault | None]:
-    wrong = {"nan": np.isnan(rows), "infinite": np.isinf(rows), "negative": rows < 0}
+    infinite = np.isinf(rows)
+    wrong = {
+        "nan": np.isnan(rows),
+        "infinite": infinite,
+        "huge": (rows > largest_usable(rows.dtype)) & ~infinite,
+        "negative": (rows < 0) & ~infinite,
+    }
     return {kind: find_fault(mask, rows, lo) for kind, mask in wrong.items()}
 
 
 def find_fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> Fault | None:
-    """Return the first of the entries that are wrong, and their count; ``lo`` is the row of the first."""
+    """Return the entry farthest from zero among those that are wrong, and their count; ``rows`` begin at ``lo``."""
     count = int(np.count_nonzero(wrong))
     if not count:
         return None
-    i, j = divmod(int(wrong.argmax()), rows.shape[1])
+    i, j = divmod(int(np.where(wrong, np.abs(rows), -1).argmax()), rows.shape[1])
     return Fault(count, lo + i, j, float(rows[i, j]))
+
+
+def total_fault(faults: Sequence[Fault | None]) -> Fault | None:
+    """Return the worst of some faults, with the count of all."""
+    found = [fault for fault in faults if fault is not None]
+    if not found:
+        return None
+    worst = max(found, key=lambda fault: math.inf if math.isnan(fault.value) else abs(fault.value))
+    return replace(worst, count=sum(fault.count for fault in found))
 
 
 class Scan:
@@ -148,10 +189,26 @@ class Scan:
         return np.concatenate([scan.diagonal for scan in self.blocks])
 
     @property
+    def squares(self) -> Floats:
+        """Sum of squares of each row off the diagonal, over usable entries."""
+        diagonal = self.diagonal
+        own = np.where(np.abs(diagonal) <= largest_usable(self.dtype), diagonal, 0) ** 2
+        squares: Floats = np.maximum(0, np.concatenate([scan.squares for scan in self.blocks]) - own)
+        return squares
+
+    @property
+    def sample(self) -> Floats:
+        """Entries between the points of `psmds_dist.similarity.sample_points`."""
+        return np.concatenate([scan.sample for scan in self.blocks])
+
+    def fault(self, kind: str) -> Fault | None:
+        """The worst entry of a kind (``"nan"``, ``"infinite"``, ``"huge"``, ``"negative"``), and the count of all."""
+        return total_fault([getattr(scan, kind) for scan in self.blocks])
+
+    @property
     def rms(self) -> float:
         """Root mean square of the entries off the diagonal."""
-        squares = np.concatenate([scan.squares for scan in self.blocks]) - self.diagonal**2
-        return math.sqrt(max(0.0, float(squares.sum())) / (self.n * (self.n - 1)))
+        return math.sqrt(float(self.squares.sum()) / (self.n * (self.n - 1)))
 
     @property
     def imbalance(self) -> Floats:

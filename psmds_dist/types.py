@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.errors import BudgetError as BudgetError
 from psmds_dist.errors import ClusterLost as ClusterLost
+from psmds_dist.errors import DissimilarityWarning as DissimilarityWarning
 from psmds_dist.errors import InputError as InputError
 from psmds_dist.errors import PsmdsError as PsmdsError
 from psmds_dist.errors import StorageError as StorageError
@@ -99,6 +100,12 @@ class InputCheck:
         sketch raised no suspicion.
     digest : str
         Identity of the content: equal rows of equal type give equal digests.
+    rounded_negative, rounded_diagonal : int
+        Entries that were taken for rounded zeros: negative ones, and ones on the diagonal.
+    largest_rounded : float
+        How far from zero the farthest of them is.
+    like_similarities : bool
+        Whether the entries behave like similarities, see `psmds_dist.similarity`.
     """
 
     n: int
@@ -108,6 +115,28 @@ class InputCheck:
     symmetry_tol: float
     asymmetry: float | None
     digest: str
+    rounded_negative: int = 0
+    rounded_diagonal: int = 0
+    largest_rounded: float = 0.0
+    like_similarities: bool = False
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know before trusting a map, a sentence each."""
+        found = []
+        if self.rounded_negative or self.rounded_diagonal:
+            found.append(
+                f"{self.rounded_negative} negative entries and {self.rounded_diagonal} diagonal entries of the matrix "
+                f"were taken for rounded zeros; the largest is {self.largest_rounded:.3g} from zero, "
+                f"{self.largest_rounded / self.rms:.2g} of the root mean square"
+            )
+        if self.like_similarities:
+            found.append(
+                "the matrix has a zero diagonal, but its other entries behave like similarities: large ones stand "
+                "where small ones are expected; if they are similarities s, turn them into dissimilarities first, for "
+                "example by max(s) - s with a diagonal of zeros"
+            )
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes."""

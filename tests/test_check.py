@@ -1,5 +1,6 @@
 import os
 import pickle
+import warnings
 from functools import cache, partial
 
 import numpy as np
@@ -9,13 +10,16 @@ from hypothesis import strategies as st
 from numba import get_num_threads, set_num_threads
 from scipy.spatial.distance import pdist, squareform
 
-from psmds_dist.check import SYMMETRY_TOL, check_source
-from psmds_dist.ingest import ArrayRows
+from psmds_dist import PatternSearchMDS
+from psmds_dist.check import ROUNDING_TOL, SYMMETRY_TOL, check_source
+from psmds_dist.errors import DissimilarityWarning
+from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.kernels.scan import scan_rows
 from psmds_dist.partition import Layout
 from psmds_dist.scan import ScanBlocks, Scanner, panel_blocks, runs, sketch_weights
 from psmds_dist.store import create, open_rows
 from psmds_dist.types import InputCheck, InputError
+from tests.fuzz.judgements import KINDS, table
 
 
 class Serial:
@@ -186,18 +190,38 @@ FAULTS = {
         r"2 infinite entries as float(32|64), the first in row 5 \(id 'p5'\), column 6",
     ),
     "minus infinite": (with_entries((5, 6, -np.inf)), r"2 infinite entries"),
-    "NaN before infinite": (with_entries((1, 2, np.inf), (3, 4, np.nan)), r"2 NaN entries"),
+    "NaN before infinite": (
+        with_entries((1, 2, np.inf), (3, 4, np.nan)),
+        r"2 NaN entries, the first in row 3 .*Also, the matrix has 2 infinite entries as float(32|64), the first in",
+    ),
+    "all kinds": (
+        with_entries((1, 2, np.inf), (3, 4, np.nan), (9, 9, 0.5), (6, 5, -0.25)),
+        r"2 NaN entries.* 2 infinite entries.* 2 negative entries, the lowest in row 5 .*diagonal is not zero in 1 of",
+    ),
+    "negative and asymmetric": (
+        with_entries((6, 5, -0.25), (7, 8, 90.0), symmetric=False),
+        r"1 negative entry, the lowest in row 6 .*Also, the matrix is not symmetric: the worst pair found is (7|8) ",
+    ),
+    "negative behind a tiny one": (
+        with_entries((2, 3, -1e-7), (60, 50, -0.3)),
+        r"4 negative entries, the lowest in row 50 \(id 'p50'\), column 60 \(id 'p60'\) \(-0.3\)",
+    ),
     "negative": (
         with_entries((60, 50, -0.25)),
-        r"2 negative entries, the first in row 50 \(id 'p50'\), column 60 \(id 'p60'\) \(-0.25\)",
+        r"2 negative entries, the lowest in row 50 \(id 'p50'\), column 60 \(id 'p60'\) \(-0.25\)",
     ),
     "diagonal": (
         with_entries((4, 4, 0.5), (9, 9, 0.75)),
         r"diagonal is not zero in 2 of 90 rows, the largest 0.75 in row 9 \(id 'p9'\); set it to zero",
     ),
-    "tiny diagonal": (with_entries((4, 4, 1e-9)), r"not zero in 1 of 90 rows"),
-    "negative diagonal": (with_entries((4, 4, -1.0)), r"1 negative entry, the first in row 4"),
-    "overflow": (with_entries((4, 5, 1e200)), r"squares of the dissimilarities overflow"),
+    "negative diagonal": (
+        with_entries((4, 4, -1.0)),
+        r"1 negative entry, the lowest in row 4 .*Also, the diagonal is not zero in 1 of 90 rows, the largest -1 in",
+    ),
+    "overflow": (
+        with_entries((4, 5, 1e200)),
+        r"squares of the dissimilarities overflow .*2 huge entries, the largest 1e\+200 in row 4 \(id 'p4'\), column 5",
+    ),
     "exponential similarities": (
         np.exp(-distances(90, "float64")),
         r"looks like similarities: its largest values",
@@ -247,6 +271,206 @@ def test_not_a_matrix(shape):
 @pytest.mark.parametrize("n", [3, 4, 31, 33])
 def test_small_matrices_pass(n):
     assert check(distances(n)).n == n
+
+
+# --- rounding ---
+
+
+def told(matrix, **options):
+    """What is found, and the text of the warning about it."""
+    with pytest.warns(DissimilarityWarning) as notes:
+        found = check(matrix, **options)
+    (note,) = notes
+    return found, str(note.message)
+
+
+@pytest.mark.parametrize(
+    ("entries", "dtype", "counts", "largest"),
+    [
+        (((2, 3, -1.2e-7), (8, 9, -6e-8)), "float32", (4, 0), 1.2e-7),
+        (((2, 3, -2e-16),), "float64", (2, 0), 2e-16),
+        (((2, 2, -2e-16), (5, 5, 6e-16)), "float64", (1, 2), 6e-16),
+        (((4, 4, 1e-9),), "float64", (0, 1), 1e-9),
+    ],
+)
+def test_what_rounding_moved_from_zero_is_taken_for_zero_and_told(entries, dtype, counts, largest):
+    matrix = with_entries(*entries)
+    found, note = told(matrix.astype(dtype))
+    assert (found.rounded_negative, found.rounded_diagonal) == counts
+    assert found.largest_rounded == pytest.approx(largest, rel=1e-6)
+    assert note.startswith(f"{counts[0]} negative entries and {counts[1]} diagonal entries of the matrix were taken")
+    assert f"the largest is {largest:.3g} from zero" in note
+
+
+def typical_row(matrix):
+    return np.median(np.sqrt((matrix**2).sum(axis=1) / (len(matrix) - 1)))
+
+
+def test_rounding_ends_at_the_stated_share_of_a_typical_row():
+    edge = ROUNDING_TOL * typical_row(distances(90, "float64"))
+    assert check_quietly(with_entries((2, 3, -0.99 * edge))).rounded_negative == 2
+    with pytest.raises(InputError, match="2 negative entries"):
+        check(with_entries((2, 3, -1.01 * edge)))
+    with pytest.raises(InputError, match="diagonal is not zero"):
+        check(with_entries((3, 3, 1.01 * edge)))
+
+
+def check_quietly(matrix):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DissimilarityWarning)
+        return check(matrix)
+
+
+def test_a_few_huge_entries_do_not_make_a_negative_one_look_rounded():
+    with pytest.raises(InputError, match=r"negative entries, the lowest .*\(-0.3\)"):
+        check(with_entries((1, 2, 1e6), (3, 77, -0.3)))
+
+
+# --- similarities ---
+
+
+def fractions(zeroed=0, rows_too=True):
+    """Similarities as identity fractions, some of which lack their diagonal entry, or their whole row."""
+    s = np.exp(-distances(40, "float64", seed=471))
+    s[s < 0.05] = 0
+    np.fill_diagonal(s, 1)
+    rows = np.random.default_rng(0).permutation(40)[:zeroed]
+    s[rows, rows] = 0
+    if rows_too:
+        s[rows], s[:, rows] = 0, 0
+    return s
+
+
+@pytest.mark.parametrize("rows_too", [False, True])
+@pytest.mark.parametrize("zeroed", [0, 1, 2, 5, 20, 39])
+def test_similarities_are_seen_however_many_rows_lack_their_diagonal(zeroed, rows_too, tmp_path):
+    matrix = fractions(zeroed, rows_too)
+    with pytest.raises(InputError, match=r"looks like similarities: its largest values.*for example by 1 - s") as error:
+        check(matrix)
+    assert "--zero-diagonal" not in str(error.value)
+    assert (f"{zeroed} rows have zero there" in str(error.value)) == (zeroed > 0)
+    with pytest.raises(InputError, match="looks like similarities"):
+        build(ArrayRows(matrix), tmp_path / "t.zarr", Serial(), zero_diagonal=True)
+    assert not (tmp_path / "t.zarr").exists()
+
+
+def test_hollow_similarities_are_told():
+    matrix = fractions()
+    np.fill_diagonal(matrix, 0)
+    found, note = told(matrix)
+    assert found.like_similarities
+    assert "behave like similarities" in note
+
+
+def test_correlations_are_refused_with_their_own_remedy():
+    r = np.corrcoef(np.random.default_rng(0).normal(size=(25, 60)))
+    with pytest.raises(InputError, match=r"turn correlations r into dissimilarities first, by sqrt\(2 \(1 - r\)\)"):
+        check(r)
+    t = np.sqrt(np.maximum(2 * (1 - r), 0))
+    np.fill_diagonal(t, 0)
+    assert not check(t).like_similarities
+
+
+def test_distances_with_a_spoilt_diagonal_are_no_similarities(tmp_path):
+    matrix = distances(90, "float64") + 9999 * np.eye(90)
+    with pytest.raises(InputError, match=r"diagonal is not zero in 90 of 90 rows.*--zero-diagonal"):
+        check(matrix)
+    found = build(ArrayRows(matrix, "float64"), tmp_path / "t.zarr", Serial(), zero_diagonal=True)
+    assert found == check(distances(90, "float64"))
+
+
+def test_every_kind_of_matrix_is_judged_rightly():
+    assert {kind: dict(ends) for kind, ends in table(12, seed=5).items()} == {
+        kind: {"right": 12} for kind in [*KINDS, "mixtures"]
+    }
+
+
+# --- one triangle ---
+
+
+@pytest.mark.parametrize("empty", [0.0, np.nan])
+@pytest.mark.parametrize("side", ["upper", "lower"])
+def test_a_lone_triangle_is_told_and_mirrored(side, empty, tmp_path):
+    whole = distances(90, "float64")
+    other = np.tril_indices(90, -1) if side == "upper" else np.triu_indices(90, 1)
+    matrix = whole.copy()
+    matrix[other] = empty
+    source = ArrayRows(matrix, "float64")
+    with pytest.raises(InputError, match=rf"only the {side} triangle .*--triangle {side} .*would halve all"):
+        check(matrix)
+    with pytest.raises(InputError, match=f"only the {side} triangle"):
+        build(source, tmp_path / "t.zarr", Serial(), symmetrize=True)
+    for choice in (side, "auto"):
+        target = tmp_path / f"{choice}.zarr"
+        assert build(source, target, Serial(), triangle=choice) == check(whole)
+        rows = np.empty((90, 90))
+        open_rows(target).read(0, 90, rows)
+        np.testing.assert_array_equal(rows, whole)
+
+
+def test_a_triangle_can_be_taken_of_two_and_auto_leaves_both(tmp_path):
+    whole = distances(90, "float64")
+    matrix = whole.copy()
+    matrix[5, 3] = 77
+    assert build(ArrayRows(matrix, "float64"), tmp_path / "u.zarr", Serial(), triangle="upper") == check(whole)
+    with pytest.raises(InputError, match="not symmetric"):
+        build(ArrayRows(matrix, "float64"), tmp_path / "a.zarr", Serial(), triangle="auto")
+    with pytest.raises(InputError, match="triangle must be 'upper', 'lower', 'auto' or None, not 'left'"):
+        build(ArrayRows(matrix), tmp_path / "b.zarr", Serial(), triangle="left")
+    with pytest.raises(InputError, match="give one of the two"):
+        build(ArrayRows(matrix), tmp_path / "b.zarr", Serial(), triangle="auto", symmetrize=True)
+
+
+def test_the_mean_of_both_orders_of_a_lone_triangle_is_refused_in_python():
+    with pytest.raises(InputError, match="only the upper triangle"):
+        PatternSearchMDS(symmetrize=True).fit(np.triu(distances(50, "float64")))
+
+
+# --- groups without dissimilarities between them ---
+
+
+def groups(*sizes, between=np.inf):
+    n = sum(sizes)
+    matrix, start = np.full((n, n), between), 0
+    whole = distances(n, "float64")
+    for size in sizes:
+        part = slice(start, start + size)
+        matrix[part, part] = whole[part, part]
+        start += size
+    order = np.random.default_rng(1).permutation(n)
+    return matrix[np.ix_(order, order)]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "dtype", "sentence"),
+    [
+        (groups(50, 50), "float64", r"5000 infinite entries as float64.* fall into 2 groups .* \(of 50, 50 points\)"),
+        (groups(20, 60, 1), "float32", r"fall into 3 groups .* \(of 60, 20, 1 points\)"),
+        (groups(50, 50, between=3.4e38), "float32", r"5000 huge entries, .* fall into 2 groups"),
+        (groups(50, 50, between=1e300), "float64", r"5000 huge entries, .* fall into 2 groups"),
+        (groups(*[10] * 7), "float64", r"7 groups .* \(of 10, 10, 10, 10, 10, \.\.\. points\)"),
+        (
+            with_entries((5, 6, np.inf)),
+            "float64",
+            r"2 infinite entries as float64, .* row 5, column 6; replace",
+        ),
+    ],
+)
+def test_groups_without_finite_dissimilarities_are_counted(matrix, dtype, sentence):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=sentence):
+            check(matrix.astype(dtype))
+
+
+def test_a_chain_of_finite_entries_is_one_group():
+    matrix = np.full((60, 60), np.inf)
+    steps = np.arange(59)
+    matrix[steps, steps + 1] = matrix[steps + 1, steps] = 1
+    np.fill_diagonal(matrix, 0)
+    with pytest.raises(InputError) as error:
+        check(matrix)
+    assert "groups" not in str(error.value)
 
 
 # --- symmetry ---
@@ -362,9 +586,9 @@ def test_scanner_marks_faults_where_they_are():
     (scan,) = scanner.result().blocks
     assert (scan.negative.count, scan.negative.row, scan.negative.column, scan.negative.value) == (
         2,
-        10,
-        5,
-        -1,
+        11,
+        7,
+        -2,
     )
     assert (scan.nan.count, scan.nan.row, scan.nan.column) == (1, 11, 8)
     assert scan.infinite is None

@@ -413,7 +413,7 @@ def test_a_store_is_not_built_over_its_source(tmp_path, source):
 
 def test_build_refuses_what_makes_no_sense(tmp_path):
     source = open_points(saved(tmp_path / "x.npy", points()))
-    with pytest.raises(InputError, match="distances are symmetric, so leave it out"):
+    with pytest.raises(InputError, match="distances are symmetric, so leave them out"):
         build(source, tmp_path / "d.zarr", Serial(), symmetrize=True)
     with pytest.raises(InputError, match="ids has 3 ids for 97 points"):
         build(source, tmp_path / "d.zarr", Serial(), ids=["a", "b", "c"])

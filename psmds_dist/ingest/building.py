@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 import numpy as np
 
 from psmds_dist import plan
-from psmds_dist.check import SYMMETRY_TOL, Progress, conclude, refuse_similarities, require_size, room_for
+from psmds_dist.check import (
+    SYMMETRY_TOL,
+    Progress,
+    conclude,
+    refuse_one_triangle,
+    refuse_similarities,
+    require_size,
+    room_for,
+)
+from psmds_dist.diagnose import count_triangles
 from psmds_dist.ingest.ids import check_ids
-from psmds_dist.ingest.sources import ColumnSource, Symmetrized, ZeroDiagonal
+from psmds_dist.ingest.sources import TRIANGLES, ColumnSource, OneTriangle, Symmetrized, ZeroDiagonal
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.locks import owned
 from psmds_dist.partition import Layout
@@ -24,10 +33,6 @@ from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
 
 if TYPE_CHECKING:
     from psmds_dist.store import PanelTarget, Target
-
-DIAGONAL_ROWS = 64
-"""Rows that are looked at before a diagonal is set to zero."""
-
 
 F = TypeVar("F", covariant=True)
 
@@ -79,6 +84,7 @@ def build(
     metric: str | None = None,
     overwrite: bool = False,
     symmetrize: bool = False,
+    triangle: str | None = None,
     zero_diagonal: bool = False,
     symmetry_tol: float = SYMMETRY_TOL,
     memory_limit: int | None = None,
@@ -105,8 +111,11 @@ def build(
         Whether a store that is at ``path`` already is removed first.
     symmetrize : bool
         Whether to write the mean of both orders of every pair.
+    triangle : {"upper", "lower", "auto"}, optional
+        Write the entries of this triangle on both sides of the diagonal, and ignore those of the other. ``"auto"``
+        counts the entries of both in a pass of its own and does so when one is empty.
     zero_diagonal : bool
-        Whether to write zeros on the diagonal.
+        Whether to write zeros on the diagonal. Refused when the matrix looks like similarities.
     symmetry_tol : float
         Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square.
     memory_limit : int, optional
@@ -117,6 +126,16 @@ def build(
     Returns
     -------
     InputCheck
+
+    Raises
+    ------
+    InputError
+        With all that is wrong with the matrix.
+
+    Warns
+    -----
+    DissimilarityWarning
+        When entries were taken for rounded zeros, or behave like similarities.
     """
     from psmds_dist.store import create, require_apart  # late: needs Zarr
 
@@ -124,8 +143,9 @@ def build(
     names = None if ids is None else check_ids(ids, source.n)
     require_apart(path, getattr(source, "path", None))
     if zero_diagonal:
-        _look_at_diagonal(source)
-    rows = _changed(source, symmetrize=symmetrize, zero_diagonal=zero_diagonal)
+        refuse_similarities(source, names)
+    source = _mirrored(source, executor, symmetrize, triangle, memory_limit)
+    rows = ZeroDiagonal(source) if zero_diagonal else source
     room = room_for(plan.building, rows, executor, memory_limit)
     with owned(path):
         target = create(
@@ -154,27 +174,35 @@ def removed_if_refused(target: Target | PanelTarget) -> Iterator[None]:
         raise
 
 
-def _look_at_diagonal(source: RowSource) -> None:
-    """Refuse similarities before a diagonal of zeros hides what they are; some rows tell."""
-    points = np.unique(np.linspace(0, source.n - 1, DIAGONAL_ROWS).astype(np.int64))
-    row: Rows = np.empty((1, source.n), source.dtype)
-    diagonal, squares = np.empty(points.size), 0.0
-    for k, point in enumerate(points.tolist()):
-        source.read(point, point + 1, row)
-        diagonal[k] = row[0, point]
-        with np.errstate(over="ignore"):  # the check tells of it
-            squares += float(np.square(np.delete(row[0], point), dtype=np.float64).mean())
-    refuse_similarities(diagonal, (squares / points.size) ** 0.5)
-
-
-def _changed(source: RowSource, *, symmetrize: bool, zero_diagonal: bool) -> RowSource:
+def _mirrored(
+    source: RowSource, executor: Executor, symmetrize: bool, triangle: str | None, memory_limit: int | None
+) -> RowSource:
+    """Make the matrix symmetric, where that is asked for."""
+    if not symmetrize and triangle is None:
+        return source
+    if symmetrize and triangle is not None:
+        raise InputError(
+            "symmetrize=True (--symmetrize) takes the mean of both triangles and triangle (--triangle) one of them; "
+            "give one of the two."
+        )
+    if not hasattr(source, "read_columns"):
+        raise InputError(
+            "symmetrize=True (--symmetrize) and triangle (--triangle) are for matrices; distances are symmetric, so "
+            "leave them out."
+        )
+    columns = cast("ColumnSource", source)
     if symmetrize:
-        if not hasattr(source, "read_columns"):
-            raise InputError(
-                "symmetrize=True (--symmetrize) is for matrices; distances are symmetric, so leave it out."
-            )
-        source = Symmetrized(cast("ColumnSource", source))
-    return ZeroDiagonal(source) if zero_diagonal else source
+        refuse_one_triangle(source)
+        return Symmetrized(columns)
+    side = _side(source, executor, triangle, room_for(plan.building, source, executor, memory_limit))
+    return source if side is None else OneTriangle(columns, side)
+
+
+def _side(source: RowSource, executor: Executor, triangle: str | None, room: int) -> str | None:
+    """The triangle to use; None when both are filled and the matrix can be taken as it is."""
+    if triangle not in TRIANGLES:
+        raise InputError(f"triangle must be {', '.join(map(repr, TRIANGLES))} or None, not {triangle!r}.")
+    return count_triangles(source, executor, room).only if triangle == "auto" else triangle
 
 
 def _pass(source: RowSource, target: Target, executor: Executor, room: int, on_progress: Progress | None) -> Scan:

@@ -285,8 +285,8 @@ class _Changed:
 
 
 @dataclass(frozen=True)
-class Symmetrized(_Changed):
-    """The mean of both orders of every pair; a map fits it best where it fits both orders best."""
+class _WithColumns(_Changed):
+    """Rows made of those of a source and the columns of the same index."""
 
     source: ColumnSource
 
@@ -300,15 +300,48 @@ class Symmetrized(_Changed):
         """Rows, the columns that belong to them, and these as they come."""
         return 3
 
+    def read_both(self, lo: int, hi: int, out: Rows) -> tuple[Rows, Rows]:
+        """Fill ``out`` with rows ``lo`` to ``hi``, and return them with the columns of the same index as rows."""
+        rows = out[: hi - lo]
+        columns = np.empty_like(rows)
+        self.source.read(lo, hi, rows)
+        self.source.read_columns(lo, hi, columns)
+        return rows, columns
+
+
+class Symmetrized(_WithColumns):
+    """The mean of both orders of every pair; a map fits it best where it fits both orders best."""
+
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        rows = out[: hi - lo]
-        mirrored = np.empty_like(rows)
-        self.source.read(lo, hi, rows)
-        self.source.read_columns(lo, hi, mirrored)
+        rows, columns = self.read_both(lo, hi, out)
         rows *= 0.5  # before the sum, which might overflow
-        mirrored *= 0.5
-        rows += mirrored
+        columns *= 0.5
+        rows += columns
+
+
+TRIANGLES = ("upper", "lower", "auto")
+"""What `build` takes for its argument ``triangle``."""
+
+
+@dataclass(frozen=True)
+class OneTriangle(_WithColumns):
+    """The entries of one triangle on both sides of the diagonal."""
+
+    side: str
+    """``"upper"`` or ``"lower"``."""
+
+    @property
+    def token(self) -> str:
+        """Identity of the content."""
+        return f"{self.side} {super().token}"
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        rows, columns = self.read_both(lo, hi, out)
+        for i, row, column in zip(range(lo, hi), rows, columns, strict=True):
+            empty = slice(0, i) if self.side == "upper" else slice(i + 1, None)
+            row[empty] = column[empty]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sklearn.exceptions import ConvergenceWarning
 
+from psmds_dist.errors import DissimilarityWarning
 from tests.fuzz.choosing import Chooser
 from tests.fuzz.oracle import Verdict, require_sentence
 
@@ -36,6 +37,7 @@ def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", ConvergenceWarning)  # documented: a monotone solve without certificate
+            warnings.simplefilter("ignore", DissimilarityWarning)  # tests.fuzz.judgements looks at these
             call()
     except AssertionError as error:
         raise Fault(f"{story}: {error}") from error

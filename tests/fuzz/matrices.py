@@ -42,6 +42,10 @@ SPOILS = [
     "diagonal",
     "tiny diagonal",
     "similarities",
+    "similarities with a hole",
+    "upper triangle",
+    "lower triangle",
+    "rounded",
     "oblong",
     "cube",
     "scalar",
@@ -176,6 +180,15 @@ def spoiled(a: np.ndarray, how: str, choose: Chooser) -> np.ndarray:
             a[i, i] = np.finfo(a.dtype).smallest_subnormal
         elif how == "similarities":
             a = top - a
+        elif how == "similarities with a hole":
+            a = top - a
+            a[i], a[:, i] = 0, 0
+        elif how == "upper triangle":
+            a = np.triu(a)
+        elif how == "lower triangle":
+            a = np.tril(a)
+        elif how == "rounded":
+            a[i, j] = a[j, i] = -top * np.finfo(a.dtype).eps * a.dtype.type(1e-3)
     shapes = {
         "oblong": lambda: a[:, : n // 2],
         "cube": lambda: np.stack([a, a]),

@@ -56,10 +56,13 @@ def squared(array: np.ndarray) -> np.ndarray | None:
 def _on_entries(square: np.ndarray) -> Verdict:
     if not np.isfinite(square).all() or not square.any():
         return Verdict.REFUSED
-    negative, diagonal = -square.min(), np.abs(square.diagonal()).max()
-    if max(negative, diagonal) > np.finfo(np.float32).tiny:
+    off = max(-square.min(), np.abs(square.diagonal()).max())
+    others = np.where(np.eye(len(square), dtype=bool), 0, square / np.abs(square).max())
+    means = (others**2).sum(axis=1) / (len(square) - 1)
+    typical = np.sqrt(min(np.median(means), means.mean()) or means.mean()) * np.abs(square).max()
+    if off > 1.01e-5 * typical + np.finfo(np.float32).tiny:
         return Verdict.REFUSED
-    return Verdict.EITHER if max(negative, diagonal) > 0 else Verdict.RIGHT
+    return Verdict.EITHER if off > 0.99e-5 * typical else Verdict.RIGHT
 
 
 def _on_symmetry(square: np.ndarray) -> Verdict:
