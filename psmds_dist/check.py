@@ -82,7 +82,7 @@ def check_source(
     scan = Scan(source.n, source.dtype)
     executor.prepare(partial(warm_up_scan, source.dtype.name))
     room = room_for(checking, source, executor, memory_limit)
-    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n), room)
+    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n, source.dtype), room)
     for _, group in executor.run(work, range(layout.count), group=group_size(source, executor, room)):
         scan.add(group)
         if on_progress is not None:
@@ -338,9 +338,8 @@ def one_triangle(found: Triangles) -> str:
 
 def rounded_zero(squares: Floats) -> float:
     """Distance from zero that passes as rounding, from each row's sum of squares off the diagonal."""
-    means = squares / max(1, squares.size - 1)
-    typical = min(float(np.median(means)), float(means.mean())) or float(means.mean())
-    return ROUNDING_TOL * math.sqrt(typical)
+    middle, mean = float(np.partition(squares, squares.size // 2)[squares.size // 2]), float(squares.mean())
+    return ROUNDING_TOL * math.sqrt((min(middle, mean) or mean) / max(1, squares.size - 1))
 
 
 def refuse_similarities(source: RowSource, ids: Ids = None) -> None:

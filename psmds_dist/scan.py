@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.kernels.jit import threads_for
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PANEL_BYTES
@@ -55,7 +57,7 @@ class BlockScan:
 
     diagonal: Floats
     sketch: Floats
-    sample: Floats
+    sample: Rows
     """Rows of this block among those of `psmds_dist.similarity.sample_points`, at the columns of those."""
 
     highest: float
@@ -98,8 +100,9 @@ def largest_usable(dtype: np.dtype[Any]) -> float:
 class Scanner:
     """Collects the scans of the blocks of one group."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, dtype: np.dtype[Any]) -> None:
         self._layout = Layout(n)
+        self._largest = largest_usable(dtype)
         self._points = sample_points(n)
         self._weights = sketch_weights(n)
         self._columns = np.zeros((SKETCHES, n))
@@ -110,19 +113,19 @@ class Scanner:
         lo, hi = self._layout.bounds(block)
         squares, sketch, low, high = scan_rows(rows, lo, self._weights, self._columns)
         faults: dict[str, Fault | None] = {}
-        if low < 0 or high > largest_usable(rows.dtype) or not np.isfinite(squares).all():
+        if low < 0 or high > self._largest or not math.isfinite(squares.sum()):
             faults = _faults(rows, lo)
-            usable = np.where(np.abs(rows) <= largest_usable(rows.dtype), rows, 0)
+            usable = np.where(np.abs(rows) <= self._largest, rows, 0)
             squares, high = np.square(usable, dtype=np.float64).sum(axis=1), float(usable.max())
         diagonal = np.diagonal(rows, lo).astype(np.float64)
-        sample = rows[self._sampled(lo, hi) - lo][:, self._points].astype(np.float64)
+        sample = rows.take(self._sampled(lo, hi), axis=0).take(self._points, axis=1)
         checksum = google_crc32c.value(rows)
         self._blocks.append(BlockScan(block, squares, diagonal, sketch, sample, high, checksum, **faults))
 
     def _sampled(self, lo: int, hi: int) -> Ints:
-        """Points of the sample among rows ``lo`` to ``hi``."""
-        first, last = np.searchsorted(self._points, (lo, hi))
-        return self._points[first:last]
+        """Which of the rows ``lo`` to ``hi`` are in the sample, counted from ``lo``."""
+        first, last = (bisect_left(self._points, row) for row in (lo, hi))
+        return self._points[first:last] - lo
 
     def result(self) -> GroupScan:
         """Return what was collected."""
@@ -170,6 +173,8 @@ class Scan:
     def add(self, group: GroupScan) -> None:
         """Take in the scans of a group of blocks."""
         self._blocks.update((scan.block, scan) for scan in group.blocks)
+        for name in ("blocks", "diagonal", "squares"):
+            self.__dict__.pop(name, None)
         with np.errstate(invalid="ignore", over="ignore"):  # infinities are told of where they stand
             self._columns += group.columns
 
@@ -178,17 +183,17 @@ class Scan:
         """Blocks seen."""
         return len(self._blocks)
 
-    @property
+    @cached_property
     def blocks(self) -> list[BlockScan]:
         """Scans in the order of their blocks, so that sums over them always have the same bits."""
         return [self._blocks[k] for k in sorted(self._blocks)]
 
-    @property
+    @cached_property
     def diagonal(self) -> Floats:
         """All diagonal entries."""
         return np.concatenate([scan.diagonal for scan in self.blocks])
 
-    @property
+    @cached_property
     def squares(self) -> Floats:
         """Sum of squares of each row off the diagonal, over usable entries."""
         diagonal = self.diagonal
@@ -197,7 +202,7 @@ class Scan:
         return squares
 
     @property
-    def sample(self) -> Floats:
+    def sample(self) -> Rows:
         """Entries between the points of `psmds_dist.similarity.sample_points`."""
         return np.concatenate([scan.sample for scan in self.blocks])
 
@@ -282,9 +287,10 @@ class ScanBlocks(Generic[F]):
     def __call__(self, blocks: Sequence[int]) -> F:
         """Scan ``blocks``."""
         scanner, layout = self.scanner(), layout_of(self.source)
-        for run, panel in panels(self.source, blocks, panel_blocks(self.source, self.limit)):
-            for block, rows in split(layout, run, panel):
-                scanner.add(block, rows)
+        with threads_for(layout.rows * layout.columns):  # once for all blocks: small ones take no longer
+            for run, panel in panels(self.source, blocks, panel_blocks(self.source, self.limit)):
+                for block, rows in split(layout, run, panel):
+                    scanner.add(block, rows)
         return scanner.result()
 
 

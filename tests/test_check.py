@@ -116,7 +116,7 @@ def test_runs_are_consecutive_and_complete(blocks, most):
 
 def test_work_is_picklable():
     matrix = distances(70)
-    work = pickle.loads(pickle.dumps(ScanBlocks(ArrayRows(matrix), partial(Scanner, len(matrix)))))
+    work = pickle.loads(pickle.dumps(ScanBlocks(ArrayRows(matrix), partial(Scanner, len(matrix), matrix.dtype))))
     group = pickle.loads(pickle.dumps(work([3, 1])))
     assert [scan.block for scan in group.blocks] == [1, 3]
 
@@ -581,7 +581,7 @@ def test_check_verifies_the_checksums_of_a_store(tmp_path):
 def test_scanner_marks_faults_where_they_are():
     rows = np.ones((3, 100), "float32")
     rows[1, 5], rows[2, 7], rows[2, 8] = -1, -2, np.nan
-    scanner = Scanner(100)
+    scanner = Scanner(100, np.dtype("float32"))
     scanner.add(3, rows)
     (scan,) = scanner.result().blocks
     assert (scan.negative.count, scan.negative.row, scan.negative.column, scan.negative.value) == (

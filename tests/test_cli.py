@@ -409,6 +409,37 @@ def test_similarities_are_not_hidden_by_a_zero_diagonal(place):
     assert "allow_pickle" not in told
 
 
+def test_ingest_mirrors_a_lone_triangle(place):
+    whole = np.load("square.npy")
+    np.save("half.npy", np.triu(whole))
+    assert "--triangle upper" in refused("ingest", "half.npy", "m.zarr")
+    assert "--triangle upper" in refused("ingest", "half.npy", "m.zarr", "--symmetrize")
+    assert "--triangle upper" in refused("fit", "half.npy", "map.zarr")
+    run("ingest", "half.npy", "m.zarr", "--triangle", "auto", "--dtype", "float64")
+    rows = np.empty((N, N))
+    open_rows("m.zarr").read(0, N, rows)
+    np.testing.assert_array_equal(rows, whole)
+
+
+def test_rounded_zeros_and_hollow_similarities_are_noted_by_every_command_that_uses_them(place):
+    matrix = np.load("square.npy").astype("float32")
+    matrix[3, 9] = matrix[9, 3] = -1.2e-7
+    np.save("rounded.npy", matrix)
+    similar = np.exp(-np.load("square.npy"))
+    np.fill_diagonal(similar, 0)
+    np.save("hollow.npy", similar)
+    notes = {
+        "rounded.npy": "Note: 2 negative entries and 0 diagonal entries of the matrix were taken for rounded zeros; ",
+        "hollow.npy": "Note: the matrix has a zero diagonal, but its other entries behave like similarities",
+    }
+    for name, note in notes.items():
+        for command in (["ingest", name, "m.zarr", "--overwrite"], ["fit", "m.zarr", "map.zarr", "--overwrite"]):
+            assert CliRunner().invoke(main, command).stderr.count(note) == 1, command
+            assert CliRunner().invoke(main, [*command, "--quiet"]).stderr == ""
+        assert CliRunner().invoke(main, ["fit", name, "map.zarr", "--overwrite"]).stderr.count(note) == 1
+
+
+
 def test_a_matrix_in_a_file_is_embedded_in_place(place, points):
     for name in ("square.npy", "condensed.npy"):
         run("fit", name, f"{name}.map", "--seed", "4", "-q")

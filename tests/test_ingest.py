@@ -225,7 +225,9 @@ def test_sources_and_work_pickle(tmp_path):
     ):
         for changed in (source, ZeroDiagonal(source), Symmetrized(source)):
             assert pickle.loads(pickle.dumps(changed)).token == changed.token
-        work = pickle.loads(pickle.dumps(BuildBlocks(ZeroDiagonal(source), target, 1, partial(Scanner, 97))))
+        work = pickle.loads(
+            pickle.dumps(BuildBlocks(ZeroDiagonal(source), target, 1, partial(Scanner, 97, source.dtype)))
+        )
         assert [scan.block for scan in work([0, 2]).blocks] == [0, 2]
 
 

@@ -207,7 +207,7 @@ def _side(source: RowSource, executor: Executor, triangle: str | None, room: int
 
 def _pass(source: RowSource, target: Target, executor: Executor, room: int, on_progress: Progress | None) -> Scan:
     count = Layout(source.n).count
-    work = BuildBlocks(source, target, panel_blocks(source, room), partial(Scanner, source.n))
+    work = BuildBlocks(source, target, panel_blocks(source, room), partial(Scanner, source.n, source.dtype))
     scan = Scan(source.n, source.dtype)
     executor.prepare(partial(warm_up_scan, source.dtype.name))
     for _, group in executor.run(work, range(count), group=group_size(source, executor, room)):
