@@ -5,15 +5,15 @@ from __future__ import annotations
 import mmap
 import os
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.arrays import fill
-from psmds_dist.rows import written_to
+from psmds_dist.rows import testing_checksums, written_to
 from psmds_dist.types import InputError, Rows, RowSource
 
 if TYPE_CHECKING:
@@ -282,6 +282,10 @@ class _Changed:
     def changed(self) -> bool:
         """Whether the source has been written to since it was opened."""
         return written_to(self.source)
+
+    def with_checksums(self) -> Self:
+        """Return the same rows, read from a source that tests its checksums where it has any."""
+        return replace(self, source=testing_checksums(self.source))
 
 
 @dataclass(frozen=True)
