@@ -28,6 +28,7 @@ from psmds_dist.results import write_coordinates
 from psmds_dist.rows import RowCache
 from psmds_dist.rows import testing_checksums as checked_rows
 from psmds_dist.store import load_check, open_panel, open_table, require_result_place
+from psmds_dist.store.sealing import digest
 from psmds_dist.types import BudgetError, InputError, StorageError
 
 N = 64
@@ -125,6 +126,53 @@ def test_a_changed_header_is_told(store, change, told):
 def test_changed_metadata_and_names_are_told(store):
     place = store / "dissimilarities" / "zarr.json"
     place.write_text(place.read_text().replace("NaN", "0.0"))
+    with pytest.raises(InputError, match="not as they were written"):
+        open_rows(store)
+
+
+def test_attributes_that_a_user_adds_are_no_damage(store, tmp_path):
+    PatternSearchMDS(random_state=0, max_epochs=3).fit(str(store)).save(tmp_path / "map.zarr")
+    for path in (store / "dissimilarities", store / "ids", store, tmp_path / "map.zarr" / "embedding"):
+        node = zarr.open(str(path), mode="r+")
+        node.attrs["long_name"] = "UniFrac, März"
+        node.attrs["psmds-of-mine"] = [1, None, {"a": 0.5}]
+    rows = open_rows(store)
+    assert rows.ids == IDS
+    assert load_check(rows) is not None
+    PatternSearchMDS(random_state=0, max_epochs=3).fit(str(store))
+    assert read_result(tmp_path / "map.zarr").ids == IDS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda metadata: metadata.update(shape=[32, 64]),
+        lambda metadata: metadata.update(fill_value=0.0),
+        lambda metadata: metadata.update(data_type="int32"),
+        lambda metadata: metadata["codecs"].pop(),
+        lambda metadata: metadata["chunk_grid"]["configuration"].update(chunk_shape=[1, 64]),
+    ],
+)
+def test_metadata_that_numbers_depend_on_are_sealed(store, change):
+    place = store / "dissimilarities" / "zarr.json"
+    metadata = json.loads(place.read_text())
+    change(metadata)
+    place.write_text(json.dumps(metadata))
+    with pytest.raises(InputError, match="is damaged"):
+        open_rows(store)
+
+
+def test_a_store_with_one_of_the_first_seals_is_opened(store):
+    """They covered the metadata files to the byte."""
+    place = store / "zarr.json"
+    content = json.loads(place.read_text())
+    header = content["attributes"]["psmds"]
+    own = {name: value for name, value in header.items() if name not in ("seal", "check", "checked")}
+    files = [(store / name / "zarr.json").read_bytes().hex() for name in header["arrays"]]
+    header["seal"] = digest(own, {}, files)
+    place.write_text(json.dumps(content))
+    assert open_rows(store).ids == IDS
+    zarr.open_array(str(store / "ids"), mode="r+").attrs["mine"] = 1
     with pytest.raises(InputError, match="not as they were written"):
         open_rows(store)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from psmds_dist.types import InputError
@@ -38,6 +40,15 @@ def header_at(place: Path) -> Header:
         return read_header(zarr.open_group(str(place), mode="r"))
     except ZARR_ERRORS:
         return {}
+
+
+def metadata_file(group: zarr.Group, name: str) -> bytes:
+    """Return the metadata file of an array in a group, from any kind of store."""
+    key = f"{group.path}/{name}/zarr.json".lstrip("/")
+    found = sync(group.store.get(key, default_buffer_prototype()))
+    if found is None:
+        raise KeyError(key)
+    return found.to_bytes()
 
 
 def directory(node: zarr.Array[Any] | zarr.Group) -> Path:
