@@ -39,7 +39,7 @@ _BINARY: tuple[tuple[bytes, Kind], ...] = (
 )
 """What binary files begin with; PATH stands for the path of the file."""
 
-_COMPRESSED: tuple[tuple[bytes, Callable[[str], IO[Any]]], ...] = (
+_COMPRESSED: tuple[tuple[bytes, Callable[..., IO[Any]]], ...] = (
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
     (b"\xfd7zXZ", lzma.open),
@@ -166,9 +166,10 @@ def _text(path: str, text: str) -> Kind:
         return "a PHYLIP distance matrix", (
             f"read it with `matrix = skbio.DistanceMatrix.read({path!r}, format='phylip_dm')`"
             + _SAVED.format(array="matrix.data")
+            + " and its names for --ids with `numpy.save('ids.npy', matrix.ids)`"
         )
     separator = max("\t,; ", key=lines[0].count)
-    cells = [line.split(separator) for line in (lines[:-1] or lines)]  # the last may be cut
+    cells = [line.split(separator) for line in (lines[:-1] if len(text) > HEAD // 2 else lines)]  # the last may be cut
     if len(cells) > 3 and all(len(row) == 3 and _is_number(row[2]) for row in cells[1:]):
         return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
     if all(map(_is_number, cells[0])):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.arrays import fill
+from psmds_dist.arrays import fill, numbers_of
 from psmds_dist.formats import NPY, ZIP, begins_with, other_format
 from psmds_dist.rows import testing_checksums, written_to
 from psmds_dist.types import InputError, Rows, RowSource
@@ -99,7 +99,7 @@ def load_npy(path: str) -> Numbers:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give a .npy file.") from None
     except (ValueError, OSError, EOFError) as error:
-        if not begins_with(path, NPY) or "pickle" in str(error):  # numpy's own advice would be to load it all the same
+        if not begins_with(path, NPY) or "object" in str(error).lower():  # NumPy would advise to unpickle them
             raise other_format(path) from None
         raise InputError(f"{path} is a damaged .npy file ({error}); write it anew with numpy.save.") from None
     if isinstance(values, np.ndarray):
@@ -213,16 +213,16 @@ def mapped_file(values: Numbers) -> MappedFile | None:
 
 
 class ArrayRows:
-    """Rows of a NumPy array in this process, square or condensed."""
+    """Rows of an array in this process, square or condensed, or of a data frame or distance matrix."""
 
     band = 1
 
-    def __init__(self, values: Numbers, dtype: str = "float32") -> None:
-        self.values = values
-        self.n = matrix_size(values, "the array")
+    def __init__(self, values: Any, dtype: str = "float32") -> None:
+        self.values = numbers_of(values, "the array")
+        self.n = matrix_size(self.values, "the array")
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.token = f"array {uuid.uuid4().hex} {dtype}"
-        self._file = mapped_file(values)
+        self._file = mapped_file(self.values)
 
     def changed(self) -> bool:
         """Whether the array is mapped from a file that has been written to."""

@@ -74,7 +74,7 @@ def open_rows(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None 
     Parameters
     ----------
     path : path, URL or zarr.Array
-        A store, an array, or a group with exactly one square array in it.
+        A store, an array, or a group with exactly one square array in it; also in a ``.zip`` archive.
     dtype : {"float32", "float64"}, optional
         Type of the rows to deliver; by default float32, except that our stores deliver what they hold.
 
