@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from landmarks.building import check_panel
 from landmarks.evidence import ROWS, HeldOut
 from landmarks.inputs import matrix_panel, panel_input, points_input
-from landmarks.panel import PointsPanel, StorePanel, points_panel, store_panel
+from landmarks.panel import PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
 from landmarks.tables import Panel, Table, picked
 from psmds_dist.arrays import as_array
 from psmds_dist.executor import AnyExecutor
@@ -93,7 +93,8 @@ class MatrixData:
 
     def columns_of(self, landmarks: Ints) -> StorePanel:
         """The panel as a source, which goes through the rows of the landmarks at each read."""
-        return store_panel(self._source, landmarks)
+        panel = store_panel(self._source, landmarks)
+        return TrustedPanel(panel.source, panel.landmarks) if self.sound else panel
 
     @property
     def _source(self) -> RowSource:
@@ -407,6 +408,10 @@ class Columns:
     def token(self) -> str:
         """Identity of the content."""
         return f"{self.panel.token} columns {','.join(map(str, self.columns))}"
+
+    def with_checksums(self) -> Self:
+        """Return the same columns of a panel that tests its checksums where it has any."""
+        return replace(self, panel=testing_checksums(self.panel))
 
     def expect(self, lo: int, hi: int) -> None:
         """Have the system fetch rows ``lo`` to ``hi``, where it can be told to."""

@@ -15,6 +15,7 @@ from landmarks.data import AnyData, open_data
 from landmarks.fit import fit
 from landmarks.model import Model
 from landmarks.types import LandmarkConfig, LandmarkFit
+from psmds_dist.arrays import is_frame
 from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
 from psmds_dist.estimator import OnCluster, executor_for, seed_of
 from psmds_dist.executor import AnyExecutor
@@ -48,8 +49,7 @@ def _names(X: Any, data: AnyData) -> list[str] | None:
 
 def _row_names(points: Any) -> list[str] | None:
     """Row names of a data frame, whose columns are features."""
-    framed = hasattr(points, "index") and hasattr(points, "columns")
-    return [str(name) for name in points.index] if framed else None
+    return [str(name) for name in points.index] if is_frame(points) else None
 
 
 class LandmarkMDS(OnCluster):

@@ -123,7 +123,7 @@ def matrix_panel(
     rows = stored(panel)
     if executor.in_process and rows.nbytes + rows.scratch <= keep:
         values: Rows = np.empty((panel.n, panel.width), panel.dtype)
-        panel.read(0, panel.n, values)
+        testing_checksums(panel).read(0, panel.n, values)
         yield ArrayPanel(values, panel.dtype, panel.landmarks)
         return
     with scratch_store(scratch, executor) as place:

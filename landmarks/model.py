@@ -14,7 +14,7 @@ from landmarks.panel import points_panel
 from landmarks.place import Frame, place
 from landmarks.tables import array_panel, without_mask
 from landmarks.types import Data, LandmarkFit
-from psmds_dist.arrays import as_array, fill
+from psmds_dist.arrays import fill, numbers_of
 from psmds_dist.checkpoint import plain
 from psmds_dist.ingest import Metric
 from psmds_dist.kernels.jit import parallel_region
@@ -101,7 +101,7 @@ class Model:
         return x
 
     def _rows(self, X: Any) -> Rows:
-        given = as_array(without_mask(X), "X")
+        given = numbers_of(without_mask(X), "X")
         if given.dtype.kind not in ("fiu" if self.features is None else "fiub") or given.ndim != 2:
             raise InputError(f"X must be a two-dimensional array of numbers, not {given.dtype} of shape {given.shape}.")
         if self.features is not None:

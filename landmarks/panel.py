@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from psmds_dist.ingest.points import SCRATCH_BYTES, trying
 from psmds_dist.parcels import Parcel
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PIECE_BYTES
-from psmds_dist.rows import stored
+from psmds_dist.rows import stored, testing_checksums
 from psmds_dist.types import Floats, InputError, Ints, Rows, RowSource
 
 TILE = 64
@@ -137,6 +137,7 @@ def points_panel(
     """
     if points.dtype != np.float64:
         raise InputError(f"points must be opened as float64, not {points.dtype}: distances are computed so.")
+    points = testing_checksums(points)
     sites, rows = _sites(points, landmarks)
     chosen = metric if isinstance(metric, Metric) else Metric(metric, dict(options or {}))
     with trying(chosen.name, "these points"):
@@ -231,6 +232,10 @@ class StorePanel:
         rows = ",".join(map(str, self.landmarks))
         return f"panel of {self.source.token} {rows}"
 
+    def with_checksums(self) -> Self:
+        """Return the same panel, taken from a source that tests its checksums where it has any."""
+        return replace(self, source=testing_checksums(self.source))
+
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         resident: Rows | None = getattr(self.source, "resident", None)
@@ -246,6 +251,18 @@ class StorePanel:
             pick(self.source, self.landmarks[columns], lo, hi, buffer)
             for k in range(0, hi - lo, TILE):
                 out[k : min(k + TILE, hi - lo), columns] = buffer[: columns.size, k : k + TILE].T
+
+
+@dataclass(frozen=True, eq=False)
+class TrustedPanel(StorePanel):
+    """The panel inside a matrix of which a later pass tests all checksums before there is a result.
+
+    Testing them here as well would read the chunks around the rows of landmarks.
+    """
+
+    def with_checksums(self) -> Self:
+        """Return the panel as it is."""
+        return self
 
 
 def store_panel(source: RowSource, landmarks: Sequence[int] | Ints) -> StorePanel:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.arrays import as_array, fill, is_masked
+from psmds_dist.arrays import fill, is_masked, numbers_of
 from psmds_dist.indices import check_landmarks
 from psmds_dist.ingest.sources import MappedFile, file_identity, load_npy, mapped_file, require_numeric
 from psmds_dist.rows import layout_of
@@ -136,7 +136,7 @@ def array_panel(values: Any, dtype: str = "float32", landmarks: Sequence[int] | 
     landmarks : sequence of int, optional
         Row of each column's landmark.
     """
-    array = _require_table(as_array(without_mask(values), "the array"), "the array")
+    array = _require_table(numbers_of(without_mask(values), "X"), "X")
     return ArrayPanel(array, np.dtype(dtype), _checked(landmarks, array), mapped_file(array))
 
 

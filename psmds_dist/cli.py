@@ -351,8 +351,8 @@ def ingest(
 ) -> None:
     """Turn MATRIX into the store TARGET, checking it on the way.
 
-    MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array. It is never loaded whole. Run
-    again after an interruption, it goes on where it stopped.
+    MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array, also in a .zip archive. It is never
+    loaded whole. Run again after an interruption, it goes on where it stopped.
     """
     from psmds_dist.ingest import open_matrix
 

@@ -12,6 +12,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
 from psmds_dist.partition import format_bytes
 from psmds_dist.quality import Stress, canonical
+from psmds_dist.rows import testing_checksums
 from psmds_dist.run import measure
 from psmds_dist.types import BudgetError, Floats, Rows, RowSource
 
@@ -114,7 +115,7 @@ def load(source: RowSource) -> Floats:
             "compare on a smaller sample of points."
         )
     rows: Rows = np.empty((source.n, source.n), source.dtype)
-    source.read(0, source.n, rows)
+    testing_checksums(source).read(0, source.n, rows)
     return rows.astype(np.float64)
 
 

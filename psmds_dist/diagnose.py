@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from psmds_dist.partition import Layout
 from psmds_dist.plan import PANEL_BYTES
+from psmds_dist.rows import testing_checksums
 from psmds_dist.scan import GatherColumns, ScanBlocks, group_size
 from psmds_dist.types import Executor, Floats, Ints, Rows, RowSource
 
@@ -120,7 +121,7 @@ def count_sides(rows: Rows, lo: int) -> Triangles:
 
 def count_triangles(source: RowSource, executor: Executor, room: int = PANEL_BYTES) -> Triangles:
     """Count the filled entries on each side of the diagonal, in one pass."""
-    work = ScanBlocks(source, partial(TriangleCounter, source.n), room)
+    work = ScanBlocks(testing_checksums(source), partial(TriangleCounter, source.n), room)
     blocks = range(Layout(source.n).count)
     found = [part for _, part in executor.run(work, blocks, group=group_size(source, executor, room))]
     return Triangles(sum(part.lower for part in found), sum(part.upper for part in found))
@@ -162,7 +163,7 @@ class GroupFinder:
 def group_sizes(source: RowSource, executor: Executor, largest: float, room: int = PANEL_BYTES) -> list[int]:
     """Sizes of the groups of points between which no entry is finite and at most ``largest``, the largest first."""
     n = source.n
-    work = ScanBlocks(source, partial(GroupFinder, n, largest), room)
+    work = ScanBlocks(testing_checksums(source), partial(GroupFinder, n, largest), room)
     blocks = range(Layout(n).count)
     found = [labels for _, labels in executor.run(work, blocks, group=group_size(source, executor, room))]
     ends: tuple[Any, Any] = (np.tile(np.arange(n), len(found)), np.concatenate(found))

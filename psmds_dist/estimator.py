@@ -129,7 +129,7 @@ class PatternSearchMDS(OnCluster):
     seed_ : int
         Seed used, of the best start.
     ids_ : list of str or None
-        Row names, from the store or the data frame.
+        Row names, from the store, the data frame or the distance matrix.
     start_ : str
         Where the solve began: ``"random"``, ``"landmarks"`` or ``"given"``.
     result_ : psmds_dist.run.Embedding
@@ -204,7 +204,8 @@ class PatternSearchMDS(OnCluster):
         Parameters
         ----------
         X : ndarray, data frame, zarr.Array, dask.array.Array, or path of a Zarr store or .npy file; (n, n)
-            Symmetric dissimilarities with a zero diagonal; a 1-D array is taken as SciPy's condensed form.
+            Symmetric dissimilarities with a zero diagonal; a 1-D array is taken as SciPy's condensed form. Also a
+            distance matrix of scikit-bio, a data set of h5py, or the path of a Zarr store in a ``.zip`` archive.
         y : ignored
             For scikit-learn's sake.
         init : (n, n_components) ndarray, optional

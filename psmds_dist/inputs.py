@@ -13,26 +13,60 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.arrays import as_array, fill, is_masked
+from psmds_dist.arrays import fill, is_distance_matrix, is_frame, is_masked, numbers_of
 from psmds_dist.check import refuse_one_triangle
 from psmds_dist.executor import AnyExecutor, write_dask_array
+from psmds_dist.formats import table_recipe
 from psmds_dist.ingest import ArrayRows, Symmetrized, open_matrix
 from psmds_dist.partition import Layout
 from psmds_dist.types import InputError, Rows, RowSource
 
 
-def labels_of(matrix: object) -> list[str] | None:
-    """Row names of a data frame, or None for anything without."""
-    index, columns = getattr(matrix, "index", None), getattr(matrix, "columns", None)
-    if index is None or columns is None:
+def labels_of(matrix: Any) -> list[str] | None:
+    """Row names of a data frame or distance matrix, or None for anything without.
+
+    Raises
+    ------
+    InputError
+        When the index and the columns of a square data frame name the points differently.
+    """
+    if is_distance_matrix(matrix):
+        return list(map(str, matrix.ids))
+    if not is_frame(matrix):
         return None
-    names = [str(name) for name in index]
-    if names != [str(name) for name in columns] and len(names) == len(columns):
-        raise InputError(
-            "the data frame's index and columns name the points in different orders: reindex it so that row "
-            "and column k are the same point."
+    index, columns = list(matrix.index), list(matrix.columns)
+    names, headings = (list(map(str, axis)) for axis in (index, columns))
+    unnamed = list(range(len(names)))
+    if names == headings or len(names) != len(headings) or columns == unnamed:
+        return names
+    if index == unnamed:
+        return headings
+    raise InputError(_disagreement(index, columns))
+
+
+def _disagreement(index: list[Any], columns: list[Any]) -> str:
+    """Sentence about a frame whose axes do not name the points alike."""
+    k = next(k for k, (row, column) in enumerate(zip(index, columns, strict=True)) if str(row) != str(column))
+    row, column = index[k], columns[k]
+    if isinstance(column, str) and not isinstance(row, str):
+        return (
+            f"the data frame's index holds {row} where its columns hold the text {column!r} (row {k}), so its names "
+            f"were read as numbers; read them as text, for example with `{table_recipe('matrix.tsv')}`."
         )
-    return names
+    if isinstance(row, str) and not isinstance(column, str):
+        return (
+            f"the data frame's columns hold {column} where its index holds the text {row!r} (column {k}); if both are "
+            "in the same order, set frame.columns = frame.index."
+        )
+    if set(map(str, index)) == set(map(str, columns)):
+        return (
+            "the data frame's index and columns name the points in different orders: reindex it so that row "
+            "and column k are the same point, with frame.loc[frame.columns]."
+        )
+    return (
+        f"the data frame's index and columns have different names, first {row!r} in row {k} and {column!r} in column "
+        f"{k}: name row and column k after the same point."
+    )
 
 
 def path_of(matrix: Any, source: RowSource) -> str | None:
@@ -134,7 +168,7 @@ def _in_memory(matrix: Any) -> NDArray[Any]:
             "X is a sparse matrix, whose missing entries would be read as distances of zero: pass all "
             "dissimilarities as an array."
         )
-    return as_array(matrix, "X")
+    return numbers_of(matrix, "X")
 
 
 def _is_from(package: str, value: object) -> bool:

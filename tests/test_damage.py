@@ -3,6 +3,8 @@
 import json
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager
 
@@ -10,14 +12,23 @@ import numpy as np
 import pytest
 import zarr
 from scipy.spatial.distance import pdist, squareform
+from zarr.codecs import Crc32cCodec
 
 from landmarks import LandmarkMDS
+from landmarks.building import build_panel
+from landmarks.data import Columns, MatrixData
+from landmarks.inputs import matrix_panel
+from landmarks.panel import points_panel, store_panel
+from landmarks.tables import array_panel
 from psmds_dist import PatternSearchMDS, open_rows, read_result
+from psmds_dist.compare import load
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import ArrayRows, build
+from psmds_dist.ingest import ArrayRows, Symmetrized, ZeroDiagonal, build
 from psmds_dist.results import write_coordinates
 from psmds_dist.rows import RowCache
-from psmds_dist.store import load_check, require_result_place
+from psmds_dist.rows import testing_checksums as checked_rows
+from psmds_dist.store import load_check, open_panel, open_table, require_result_place
+from psmds_dist.store.sealing import digest
 from psmds_dist.types import BudgetError, InputError, StorageError
 
 N = 64
@@ -115,6 +126,53 @@ def test_a_changed_header_is_told(store, change, told):
 def test_changed_metadata_and_names_are_told(store):
     place = store / "dissimilarities" / "zarr.json"
     place.write_text(place.read_text().replace("NaN", "0.0"))
+    with pytest.raises(InputError, match="not as they were written"):
+        open_rows(store)
+
+
+def test_attributes_that_a_user_adds_are_no_damage(store, tmp_path):
+    PatternSearchMDS(random_state=0, max_epochs=3).fit(str(store)).save(tmp_path / "map.zarr")
+    for path in (store / "dissimilarities", store / "ids", store, tmp_path / "map.zarr" / "embedding"):
+        node = zarr.open(str(path), mode="r+")
+        node.attrs["long_name"] = "UniFrac, März"
+        node.attrs["psmds-of-mine"] = [1, None, {"a": 0.5}]
+    rows = open_rows(store)
+    assert rows.ids == IDS
+    assert load_check(rows) is not None
+    PatternSearchMDS(random_state=0, max_epochs=3).fit(str(store))
+    assert read_result(tmp_path / "map.zarr").ids == IDS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda metadata: metadata.update(shape=[32, 64]),
+        lambda metadata: metadata.update(fill_value=0.0),
+        lambda metadata: metadata.update(data_type="int32"),
+        lambda metadata: metadata["codecs"].pop(),
+        lambda metadata: metadata["chunk_grid"]["configuration"].update(chunk_shape=[1, 64]),
+    ],
+)
+def test_metadata_that_numbers_depend_on_are_sealed(store, change):
+    place = store / "dissimilarities" / "zarr.json"
+    metadata = json.loads(place.read_text())
+    change(metadata)
+    place.write_text(json.dumps(metadata))
+    with pytest.raises(InputError, match="is damaged"):
+        open_rows(store)
+
+
+def test_a_store_with_one_of_the_first_seals_is_opened(store):
+    """They covered the metadata files to the byte."""
+    place = store / "zarr.json"
+    content = json.loads(place.read_text())
+    header = content["attributes"]["psmds"]
+    own = {name: value for name, value in header.items() if name not in ("seal", "check", "checked")}
+    files = [(store / name / "zarr.json").read_bytes().hex() for name in header["arrays"]]
+    header["seal"] = digest(own, {}, files)
+    place.write_text(json.dumps(content))
+    assert open_rows(store).ids == IDS
+    zarr.open_array(str(store / "ids"), mode="r+").attrs["mine"] = 1
     with pytest.raises(InputError, match="not as they were written"):
         open_rows(store)
 
@@ -245,3 +303,79 @@ def test_a_matrix_that_is_written_to_during_a_run_is_told(tmp_path, matrix, kind
     assert not hasattr(mds, "embedding_")
     assert not (tmp_path / "kept").exists()
     assert PatternSearchMDS(random_state=0).fit(place).n_epochs_ > 2
+
+
+def flip_pair(store, matrix, i, j):
+    """Flip the same bit of an entry and of its mirror image, so that the matrix stays symmetric."""
+    height = open_rows(store).array.chunks[0]
+    for row, column in ((i, j), (j, i)):
+        chunk, line = divmod(row, height)
+        flip(store / "dissimilarities" / f"c.{chunk}.0", (line * len(matrix) + column) * 4 + 2)
+
+
+COPIES = {
+    "as it is": lambda rows: rows,
+    "with a zero diagonal": ZeroDiagonal,
+    "symmetrized": Symmetrized,
+    "both": lambda rows: ZeroDiagonal(Symmetrized(rows)),
+}
+
+
+@pytest.mark.parametrize("change", COPIES.values(), ids=COPIES)
+def test_no_copy_of_a_damaged_store_gets_a_checksum(tmp_path, store, matrix, change):
+    flip_pair(store, matrix, 3, 50)
+    with pytest.raises(InputError, match="checksum"):
+        build(change(open_rows(store)), tmp_path / "copy.zarr", InProcessExecutor())
+
+
+@pytest.mark.parametrize("options", [(), ("--zero-diagonal",), ("--symmetrize",), ("--workers", "1")])
+def test_ingest_refuses_a_damaged_store(tmp_path, store, matrix, options):
+    flip_pair(store, matrix, 3, 50)
+    command = [sys.executable, "-m", "psmds_dist.cli", "ingest", str(store), str(tmp_path / "copy.zarr"), *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 1
+    assert "checksum" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_panels_are_taken_out_of_what_matches_its_checksums(tmp_path, store, matrix):
+    flip_pair(store, matrix, 3, 50)
+    executor, rows = InProcessExecutor(), open_rows(store)
+    columns = Columns(open_panel(damaged_panel(tmp_path, matrix)), np.arange(5), np.arange(5))
+    for name, panel in {"rows": store_panel(rows, range(40)), "columns": columns}.items():
+        with pytest.raises(InputError, match="does not match its checksum"):
+            build_panel(panel, tmp_path / name, executor)
+    for keep in (1 << 30, 0):  # in memory, and in a scratch store
+        with (
+            pytest.raises(InputError, match="does not match its checksum"),
+            matrix_panel(store_panel(rows, range(40)), executor, memory_limit=1 << 30, keep=keep),
+        ):
+            pass
+
+
+def damaged_panel(tmp_path, matrix):
+    """A panel store in which a bit has flipped."""
+    path = tmp_path / "damaged.zarr"
+    build_panel(array_panel(matrix[:, :20], "float32", range(20)), path, InProcessExecutor())
+    flip(path / "panel" / "c.0.0", 30)
+    return path
+
+
+def test_a_start_from_landmarks_reads_no_more_than_their_rows(store):
+    data = MatrixData(open_rows(store))
+    trusted, other = (checked_rows(kind.columns_of(np.arange(5))).source for kind in (data.trusted(), data))
+    assert not trusted.verify  # the solve tests all of the matrix
+    assert other.verify
+
+
+def test_points_and_comparisons_read_what_matches_its_checksums(tmp_path, store, matrix):
+    points = zarr.create_array(
+        str(tmp_path / "points.zarr"), shape=(N, 3), chunks=(1, 3), dtype="f8", compressors=[Crc32cCodec()]
+    )
+    points[:] = np.random.default_rng(0).normal(size=(N, 3))
+    flip(tmp_path / "points.zarr" / "c" / "3" / "0", 6)
+    with pytest.raises(InputError, match="does not match its checksum"):
+        points_panel(open_table(tmp_path / "points.zarr"), range(5))
+    flip_pair(store, matrix, 3, 50)
+    with pytest.raises(InputError, match="does not match its checksum"):
+        load(open_rows(store))

@@ -119,7 +119,7 @@ def test_columns_are_rows_of_the_transpose(tmp_path):
         (np.zeros((3, 3), "U3"), "holds <U3"),
         (
             np.array([[None, 1], [2, 3]], dtype=object),
-            "is not a .npy file of numbers .*objects.* serves as --ids",
+            "is a .npy file of Python objects, .* write its numbers anew with numpy.save",
         ),
     ],
 )
@@ -133,10 +133,17 @@ def test_unusable_arrays_are_told(tmp_path, values, sentence):
             ArrayRows(values)
 
 
-@pytest.mark.parametrize("content", [b"", b"1,2,3\n", b"\x93NUMPY\x01\x00"])
-def test_other_files_are_told(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "an empty file, but a .npy file or a Zarr store is expected"),
+        (b"1,2,3\n", "a table of numbers as text, but a .npy file"),
+        (b"\x93NUMPY\x01\x00", "a damaged .npy file"),
+    ],
+)
+def test_other_files_are_told(tmp_path, content, told):
     (tmp_path / "d.npy").write_bytes(content)
-    with pytest.raises(InputError, match=r"d\.npy is not a \.npy file of numbers"):
+    with pytest.raises(InputError, match=rf"d\.npy is {told}"):
         open_npy(tmp_path / "d.npy")
     with pytest.raises(InputError, match="does not exist"):
         open_npy(tmp_path / "none.npy")

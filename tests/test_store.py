@@ -230,7 +230,7 @@ def test_band_and_read_cost(tmp_path):
         (lambda p: zarr.create_array(p, data=np.ones((3, 3), bool)), "holds bool"),
         (lambda p: zarr.create_array(p, data=np.ones((3, 3), complex)), "holds complex128"),
         (lambda p: zarr.create_group(p), "0 square 2-D arrays"),
-        (lambda p: p.write_text("1,2"), "is not a Zarr store"),
+        (lambda p: p.write_text("1,2"), "is a table of numbers as text, but a .npy file or a Zarr store is expected"),
         (lambda p: p.mkdir(), "is not a Zarr store"),
         (lambda p: None, "does not exist"),
         (lambda p: write_result(p, {"x": np.ones(3)}, {}), "holds a result, not dissimilarities"),

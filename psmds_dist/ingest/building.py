@@ -27,7 +27,7 @@ from psmds_dist.ingest.sources import TRIANGLES, ColumnSource, OneTriangle, Symm
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.locks import owned
 from psmds_dist.partition import Layout
-from psmds_dist.rows import layout_of
+from psmds_dist.rows import layout_of, testing_checksums
 from psmds_dist.scan import Finding, Scan, Scanner, group_size, panel_blocks, panels, split
 from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
 
@@ -50,7 +50,8 @@ class BuildBlocks(Generic[F]):
         """Build and scan ``blocks``."""
         scanner, layout = self.scanner(), layout_of(self.source)
         missing = self._scan_written(scanner, blocks)
-        for run, panel in panels(self.source, missing, self.panel):
+        # a copy gets checksums of its own, which would hide damage that those of the source show
+        for run, panel in panels(testing_checksums(self.source), missing, self.panel):
             for block, rows in split(layout, run, panel):
                 self.target.write(block, rows)
                 scanner.add(block, rows)

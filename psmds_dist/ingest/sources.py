@@ -5,15 +5,16 @@ from __future__ import annotations
 import mmap
 import os
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.arrays import fill
-from psmds_dist.rows import written_to
+from psmds_dist.arrays import fill, numbers_of
+from psmds_dist.formats import NPY, ZIP, begins_with, other_format
+from psmds_dist.rows import testing_checksums, written_to
 from psmds_dist.types import InputError, Rows, RowSource
 
 if TYPE_CHECKING:
@@ -94,17 +95,17 @@ def _condensed_start(n: int, i: Any) -> Any:
 def load_npy(path: str) -> Numbers:
     """Map a ``.npy`` file into memory; unpickling is never allowed."""
     try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give a .npy file.") from None
     except (ValueError, OSError, EOFError) as error:
-        if "pickle" in str(error):  # numpy's own advice would be to load it all the same
-            error = ValueError("it is another kind of file, such as text, or holds Python objects")
-        raise InputError(
-            f"{path} is not a .npy file of numbers ({error}); read it as it is meant, for example with "
-            "pandas.read_csv(..., index_col=0).to_numpy(), and write it with numpy.save; a .csv or .tsv with names as "
-            "its first column then serves as --ids."
-        ) from None
+        if not begins_with(path, NPY) or "object" in str(error).lower():  # NumPy would advise to unpickle them
+            raise other_format(path) from None
+        raise InputError(f"{path} is a damaged .npy file ({error}); write it anew with numpy.save.") from None
+    if isinstance(values, np.ndarray):
+        return np.asarray(values)
+    values.close()
+    raise other_format(path)
 
 
 def file_identity(path: str) -> str:
@@ -188,13 +189,13 @@ def open_matrix(path: Any, dtype: str | None = None) -> NpyMatrix | ZarrRows:
     Parameters
     ----------
     path : path, URL or zarr.Array
-        A file that is no ``.zip`` is taken for a ``.npy`` file.
+        A file that is no ``.zip`` archive with a Zarr store in it is taken for a ``.npy`` file.
     dtype : {"float32", "float64"}, optional
         Type of the rows to deliver; by default float32, except that our stores deliver what they hold.
     """
     from psmds_dist.store import open_rows  # late: needs Zarr
 
-    is_file = isinstance(path, str | os.PathLike) and os.path.isfile(path) and not str(path).endswith(".zip")
+    is_file = isinstance(path, str | os.PathLike) and os.path.isfile(path) and not begins_with(path, ZIP)
     return open_npy(path, dtype or "float32") if is_file else open_rows(path, dtype)
 
 
@@ -212,16 +213,16 @@ def mapped_file(values: Numbers) -> MappedFile | None:
 
 
 class ArrayRows:
-    """Rows of a NumPy array in this process, square or condensed."""
+    """Rows of an array in this process, square or condensed, or of a data frame or distance matrix."""
 
     band = 1
 
-    def __init__(self, values: Numbers, dtype: str = "float32") -> None:
-        self.values = values
-        self.n = matrix_size(values, "the array")
+    def __init__(self, values: Any, dtype: str = "float32") -> None:
+        self.values = numbers_of(values, "the array")
+        self.n = matrix_size(self.values, "the array")
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.token = f"array {uuid.uuid4().hex} {dtype}"
-        self._file = mapped_file(values)
+        self._file = mapped_file(self.values)
 
     def changed(self) -> bool:
         """Whether the array is mapped from a file that has been written to."""
@@ -282,6 +283,10 @@ class _Changed:
     def changed(self) -> bool:
         """Whether the source has been written to since it was opened."""
         return written_to(self.source)
+
+    def with_checksums(self) -> Self:
+        """Return the same rows, read from a source that tests its checksums where it has any."""
+        return replace(self, source=testing_checksums(self.source))
 
 
 @dataclass(frozen=True)

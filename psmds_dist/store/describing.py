@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from psmds_dist.partition import format_bytes
 from psmds_dist.store.facts import load_facts
-from psmds_dist.store.nodes import header_at
+from psmds_dist.store.nodes import open_ours, read_header
 from psmds_dist.store.opening import open_panel, open_rows, shape_at
 from psmds_dist.store.reading import PANEL, PanelRows
 from psmds_dist.store.results import KIND, read_result
@@ -22,7 +21,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     InputError
         When it is none of these, or an unfinished store.
     """
-    header = header_at(Path(os.path.abspath(path)))
+    group = open_ours(os.fspath(path))
+    header = {} if group is None else read_header(group)
     if header.get("kind") == KIND:
         arrays, attributes, ids = read_result(path)
         shapes = {name: list(values.shape) for name, values in arrays.items()}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -15,8 +15,19 @@ import zarr
 from zarr.errors import NodeNotFoundError, ZarrUserWarning
 from zarr.storage import LocalStore
 
+from psmds_dist.formats import NPY, begins_with, other_format
 from psmds_dist.indices import check_landmarks
-from psmds_dist.store.nodes import FORMAT, PART_OF_STORE, ZARR_ERRORS, damage_told, directory, location, read_header
+from psmds_dist.store.nodes import (
+    FORMAT,
+    PART_OF_STORE,
+    ZARR_ERRORS,
+    damage_told,
+    directory,
+    location,
+    open_node,
+    open_ours,
+    read_header,
+)
 from psmds_dist.store.reading import ARRAY, PANEL, PanelRows, ZarrRows, files_of, fingerprint
 from psmds_dist.store.sealing import require_seal
 from psmds_dist.types import InputError
@@ -63,7 +74,7 @@ def open_rows(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None 
     Parameters
     ----------
     path : path, URL or zarr.Array
-        A store, an array, or a group with exactly one square array in it.
+        A store, an array, or a group with exactly one square array in it; also in a ``.zip`` archive.
     dtype : {"float32", "float64"}, optional
         Type of the rows to deliver; by default float32, except that our stores deliver what they hold.
 
@@ -163,8 +174,12 @@ def _foreign(array: zarr.Array[Any]) -> zarr.Array[Any]:
 def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
     place = os.fspath(path)
     try:
-        return zarr.open(place if "://" in place else os.path.abspath(place), mode="r")
+        return open_node(place)
+    except InputError:
+        raise
     except (NodeNotFoundError, FileNotFoundError, NotADirectoryError):
+        if os.path.isfile(place) and not begins_with(place, NPY):
+            raise other_format(place) from None
         there = "is not a Zarr store" if os.path.exists(place) else "does not exist"
         advice = "turn other files into a store with `psmds ingest`"
         raise InputError(f"{place} {there}; give a Zarr array or group, or {advice}.") from None
@@ -183,12 +198,8 @@ def _reopen(array: zarr.Array[Any]) -> zarr.Array[Any]:
 
 def _owner(array: zarr.Array[Any]) -> zarr.Group | None:
     """Return our group around an array that was opened by itself."""
-    if not isinstance(array.store, LocalStore) or directory(array).name not in _NOUNS:
-        return None
-    with contextlib.suppress(*ZARR_ERRORS):
-        group = zarr.open_group(str(directory(array).parent), mode="r")
-        return group if read_header(group) else None
-    return None
+    place = Path(location(array))
+    return open_ours(str(place.parent)) if place.name in _NOUNS else None
 
 
 def _require_usable(group: zarr.Group, kind: _Kind) -> zarr.Group:

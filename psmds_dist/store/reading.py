@@ -20,7 +20,7 @@ from psmds_dist.arrays import fill
 from psmds_dist.parcels import Parcel
 from psmds_dist.partition import Layout
 from psmds_dist.store.chunkfile import ChunkFile, fold, list_chunks, native_little, rows_of
-from psmds_dist.store.nodes import Header, directory, location, read_header
+from psmds_dist.store.nodes import ZARR_ERRORS, Header, directory, location, read_header
 from psmds_dist.store.sealing import listed
 from psmds_dist.types import InputError, Ints, Rows
 
@@ -82,7 +82,9 @@ class ZarrRows(Parcel):
 
     @property
     def path(self) -> str:
-        """Where the store is."""
+        """Where the store is: a directory, a URL, or the file of an archive."""
+        if isinstance(self.array.store, ZipStore):
+            return str(self.array.store.path)
         return location(self.array if self.group is None else self.group)
 
     @property
@@ -229,7 +231,7 @@ class ZarrRows(Parcel):
     def _told(self, read: Callable[[], Any], where: str) -> np.ndarray[Any, Any]:
         try:
             return np.asarray(read())
-        except (ValueError, RuntimeError, OSError) as error:
+        except ZARR_ERRORS as error:
             raise InputError(
                 f"the store {self.path} is damaged or cannot be read in {where} ({error}); restore it from a "
                 "copy, or build it anew."

@@ -15,7 +15,7 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from psmds_dist.files import built_beside, is_free
-from psmds_dist.store.nodes import FORMAT, KEY, damage_told, header_at
+from psmds_dist.store.nodes import FORMAT, KEY, damage_told, open_ours, read_header
 from psmds_dist.store.places import PathLike, place_of, require_apart, require_ours, require_writable
 from psmds_dist.store.reading import IDS
 from psmds_dist.store.sealing import digest_of_list, listed, require_seal, sealed
@@ -118,11 +118,11 @@ def require_result_place(
 def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:
     """Read back what `write_result` wrote: arrays, attributes and ids."""
     place = Path(os.path.abspath(path))
-    header = header_at(place)
-    if header.get("kind") != KIND:
+    group = open_ours(str(place))
+    header = {} if group is None else read_header(group)
+    if group is None or header["kind"] != KIND:
         there = f"holds {header['kind']}" if header else "is not a result" if place.exists() else "does not exist"
         raise InputError(f"{place} {there}; give the result of a fit.")
-    group = zarr.open_group(str(place), mode="r")
     require_seal(group)
     arrays = _Parts(place, {name: _values(group, name, place) for name in header["arrays"] if name != IDS})
     attributes = _Parts(place, {key: value for key, value in group.attrs.items() if key != KEY})

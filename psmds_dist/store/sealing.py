@@ -1,27 +1,30 @@
 """Seals: how a store or result notices that what it says of itself is not what was written.
 
 Chunks have checksums. The small files beside them have none, so the header in the group's attributes carries digests:
-of names and landmarks, and, as its seal, of itself, of the attributes named in it, and of the metadata files of the
-arrays named in it.
+of names and landmarks, and, as its seal, of itself, of the attributes named in it, and of the metadata of the arrays
+named in it, as far as their numbers depend on it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore
 
-from psmds_dist.store.nodes import Header, damage_told, directory, location, read_header
+from psmds_dist.store.nodes import Header, damage_told, location, metadata_file, read_header
 
 SEAL = "seal"
 
 _NOT_SEALED = frozenset({SEAL, "check", "checked"})
 """What is written later, and bound to the data in its own way (`psmds_dist.store.facts`)."""
+
+
+_FREE = frozenset({"attributes", "dimension_names"})
+"""Metadata of an array that say nothing about its numbers: anyone may change them."""
 
 
 def digest(*values: Any) -> str:
@@ -37,11 +40,13 @@ def digest_of_list(values: Sequence[str] | np.ndarray[Any, Any] | None) -> str |
 def sealed(group: zarr.Group, header: Header, *, arrays: Sequence[str], facts: Sequence[str] = ()) -> Header:
     """Return the header of a group with a seal on it, on some attributes, and on the metadata of some arrays."""
     bound = {**header, "arrays": sorted(arrays), "facts": sorted(facts)}
-    return {**bound, SEAL: _seal_of(group, bound)}
+    return {**bound, SEAL: _seal_of(group, bound, _decisive)}
 
 
 def require_seal(group: zarr.Group) -> None:
     """Refuse a group whose small files have changed since they were written.
+
+    The first seals covered the metadata files of arrays to the byte; they count still.
 
     Raises
     ------
@@ -50,7 +55,7 @@ def require_seal(group: zarr.Group) -> None:
     """
     header = read_header(group)
     with damage_told(location(group)):
-        if isinstance(group.store, LocalStore) and header.get(SEAL) != _seal_of(group, header):
+        if header.get(SEAL) not in (_seal_of(group, header, _decisive), _seal_of(group, header, bytes.hex)):
             raise ValueError("its attributes or metadata are not as they were written")
 
 
@@ -66,8 +71,13 @@ def listed(group: zarr.Group, name: str) -> np.ndarray[Any, Any] | None:
         return values
 
 
-def _seal_of(group: zarr.Group, header: Header) -> str:
+def _seal_of(group: zarr.Group, header: Header, part: Callable[[bytes], Any]) -> str:
+    """Digest of a header, of the attributes and of a part of the metadata files that it names."""
     own = {name: value for name, value in header.items() if name not in _NOT_SEALED}
     facts = {name: group.attrs[name] for name in header["facts"]}
-    metadata = [(directory(group) / name / "zarr.json").read_bytes().hex() for name in header["arrays"]]
-    return digest(own, facts, metadata)
+    return digest(own, facts, [part(metadata_file(group, name)) for name in header["arrays"]])
+
+
+def _decisive(file: bytes) -> dict[str, Any]:
+    """Metadata of an array on which its numbers depend."""
+    return {key: value for key, value in json.loads(file).items() if key not in _FREE}
