@@ -124,7 +124,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     say(_figures(mds))
     if options["plot"]:
         _picture(mds, options["plot"])
-    end(mds.stop_reason_, target, checkpoint)
+    end(mds.result_.stop_reason, target, checkpoint)
 
 
 def _silent(text: str) -> None:

@@ -22,8 +22,7 @@ from psmds_dist.ingest import read_ids
 from psmds_dist.inputs import labels_of, path_of
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import describe_exceeded
-from psmds_dist.run import LOSSES, RESUMABLE
-from psmds_dist.types import Floats, InputError, StopReason
+from psmds_dist.types import Floats, InputError
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
 """Columns of ``curve_``."""
@@ -220,10 +219,10 @@ class LandmarkMDS(OnCluster):
         """
         with keeper(self.checkpoint, self.resume) as checkpoint:
             self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
-            if self.stop_reason_ not in RESUMABLE:
+            if not self.result_.stop_reason.resumable:
                 checkpoint.remove()
-        if self.stop_reason_ in LOSSES:
-            warnings.warn(LOSSES[StopReason(self.stop_reason_)], ConvergenceWarning, stacklevel=2)
+        if self.result_.stop_reason.advice:
+            warnings.warn(self.result_.stop_reason.advice, ConvergenceWarning, stacklevel=2)
         if self.result_.over:
             warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self

@@ -227,6 +227,6 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         "curve": [c.as_dict() for c in result.curve],
         "seconds": sum(result.seconds.values()),
         "stages": result.seconds,
-        "stop_reason": result.stop_reason,
+        "stop_reason": str(result.stop_reason),
         "run": plain(result.identity),
     }

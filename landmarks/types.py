@@ -22,7 +22,7 @@ from psmds_dist.config import SolverConfig, whole
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.quality import Stress
 from psmds_dist.solve import Solution
-from psmds_dist.types import Floats, InputError, Ints
+from psmds_dist.types import Floats, InputError, Ints, StopReason
 
 REFINEMENTS = ("none", "panel", "full")
 Tell = Callable[[str], object]
@@ -203,9 +203,9 @@ class LandmarkFit:
     identity: Identity | None = None
 
     @property
-    def stop_reason(self) -> str:
-        """Why the full refinement ended; ``"placed"`` without one."""
-        return "placed" if self.solution is None else str(self.solution.stop_reason)
+    def stop_reason(self) -> StopReason:
+        """Why the full refinement ended; `StopReason.PLACED` without one."""
+        return StopReason.PLACED if self.solution is None else self.solution.stop_reason
 
     @property
     def stress(self) -> Stress:
