@@ -109,6 +109,16 @@ def test_exact_data_is_recovered_in_other_dimensions_and_ways(closed_form, refin
     assert_allclose(pdist(mds.embedding_), pdist(x), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_panel_in_memory_is_fitted_however_its_numbers_lie(order):
+    """Rows that are used where they lie need nothing of the memory limit."""
+    chosen = list(range(0, N, 10))
+    panel = np.array(matrix()[:, chosen], dtype="float32", order=order)
+    wanted = fitted(matrix(), landmarks=chosen, n_landmarks=None, evidence=False)
+    found = fitted(panel, landmarks=chosen, n_landmarks=None, evidence=False)
+    assert_array_equal(found.embedding_, wanted.embedding_)
+
+
 @cache
 def swiss_roll():
     """Geodesic distances on 3,000 points, and the median stress of five full solves."""
