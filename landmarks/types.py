@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from landmarks.evidence import HeldOut, StressEstimate
+from landmarks.panelcheck import PanelEntries
 from landmarks.place import ROUGH, SHARE, Frame
 from landmarks.plan import FitPlan, Planned
 from landmarks.selection import require_method
@@ -67,6 +68,9 @@ class Data(Planned, Protocol):
 
     def columns_with(self, landmarks: Ints) -> Ints | None:
         """Columns of a panel that hold the landmarks; None for what is no panel."""
+
+    def entries(self, landmarks: Ints) -> PanelEntries:
+        """How messages name the entries of a panel of some landmarks."""
 
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> AbstractContextManager[Panel]:
         """Dissimilarities of all points to some landmarks; ``keep`` bytes may hold what is made only once."""
@@ -252,7 +256,6 @@ class Run:
     config: LandmarkConfig
     executor: AnyExecutor
     plan: FitPlan
-    ids: Sequence[str] | None
     clock: Clock
     checkpoint: Keeper
 
