@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from landmarks.panelcheck import PanelBlock, PanelCheck, PanelScanner, conclude, landmarks_digest
+from landmarks.panelcheck import PanelBlock, PanelCheck, PanelEntries, PanelScanner, conclude, landmarks_digest
 from landmarks.tables import Panel
 from psmds_dist.check import SYMMETRY_TOL, Progress
 from psmds_dist.ingest import check_ids
@@ -68,7 +68,7 @@ def check_panel(
     panel: Panel,
     executor: Executor,
     *,
-    ids: Sequence[str] | None = None,
+    names: PanelEntries | None = None,
     symmetry_tol: float = SYMMETRY_TOL,
     memory_limit: int | None = None,
     on_progress: Progress | None = None,
@@ -83,8 +83,8 @@ def check_panel(
         Dissimilarities to landmarks; NaN where missing.
     executor : Executor
         Where to run.
-    ids : sequence of str, optional
-        Names of the points, for messages.
+    names : PanelEntries, optional
+        How messages name entries; by default by the rows and columns of the panel.
     symmetry_tol : float
         Largest ``|t_rs - t_sr|`` between landmarks, and largest dissimilarity of a landmark to itself, to let
         pass, as a share of the root mean square between landmarks.
@@ -105,7 +105,7 @@ def check_panel(
     room = height * stored(panel).block_bytes
     work = ScanBlocks(testing_checksums(panel), partial(PanelScanner, panel.n, panel.width), room)
     found = _pass(panel, work, height, executor, on_progress)
-    check = conclude(panel, found, ids, symmetry_tol)
+    check = conclude(panel, found, names or PanelEntries(panel.landmarks), symmetry_tol)
     _save(panel, check)
     return check
 
@@ -136,6 +136,7 @@ def build_panel(
     executor: Executor,
     *,
     ids: Sequence[str] | None = None,
+    names: PanelEntries | None = None,
     metric: str | None = None,
     overwrite: bool = False,
     symmetry_tol: float = SYMMETRY_TOL,
@@ -156,7 +157,9 @@ def build_panel(
     executor : Executor
         Where to run.
     ids : sequence of str, optional
-        Names of the points.
+        Names of the points, which the store keeps.
+    names : PanelEntries, optional
+        How messages name entries; by default by the rows and columns of the panel, and by ``ids``.
     metric : str, optional
         Name of the metric, for the record.
     overwrite : bool
@@ -175,7 +178,8 @@ def build_panel(
     from psmds_dist.store import create_panel, require_apart
 
     require_apart(path, getattr(source, "path", None))
-    names = None if ids is None else check_ids(ids, source.n)
+    ids = None if ids is None else check_ids(ids, source.n)
+    names = names or PanelEntries(source.landmarks, ids)
     height = _strip(source, executor, memory_limit)
     with owned(path):
         target = create_panel(
@@ -184,7 +188,7 @@ def build_panel(
             source.width,
             source.dtype.name,
             landmarks=source.landmarks,
-            ids=names,
+            ids=ids,
             metric=metric,
             source_fingerprint=source.token,
             overwrite=overwrite,

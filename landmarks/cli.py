@@ -13,7 +13,6 @@ import click
 from psmds_dist.cli import (
     end,
     keeping,
-    names_of,
     naming,
     overwriting,
     quietly,
@@ -124,7 +123,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     say(_figures(mds))
     if options["plot"]:
         _picture(mds, options["plot"])
-    end(mds.stop_reason_, target, checkpoint)
+    end(mds.result_.stop_reason, target, checkpoint)
 
 
 def _silent(text: str) -> None:
@@ -270,7 +269,7 @@ def panel(source: str, target: str, **options: Any) -> None:
     with (
         running(**where_to_run_of(options)) as executor,
         counter("writing", options["quiet"]) as show,
-        open_data(source, executor, metric=metric, landmarks=own, dtype=options["dtype"]) as data,
+        open_data(source, executor, metric=metric, landmarks=own, ids=options["ids"], dtype=options["dtype"]) as data,
     ):
         limit = options["memory_limit"]
         budget = executor.memory_limit() if limit is None else parse_bytes(limit, "--memory-limit")
@@ -278,8 +277,8 @@ def panel(source: str, target: str, **options: Any) -> None:
             config = replace(config, landmarks=own)
         landmarks: Ints = choose_landmarks(data, config)
         build_panel(
-            data.columns_of(landmarks), target, executor, ids=names_of(data, options["ids"]), metric=options["metric"],
-            overwrite=options["overwrite"], memory_limit=budget, on_progress=show,
+            data.columns_of(landmarks), target, executor, ids=data.ids, names=data.entries(landmarks),
+            metric=options["metric"], overwrite=options["overwrite"], memory_limit=budget, on_progress=show,
         )  # fmt: skip
     if not options["quiet"]:
         size = format_bytes(data.n * landmarks.size * data.dtype.itemsize)

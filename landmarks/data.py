@@ -16,9 +16,11 @@ from landmarks.building import check_panel
 from landmarks.evidence import ROWS, HeldOut
 from landmarks.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel import PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
+from landmarks.panelcheck import MatrixEntries, PanelEntries
 from landmarks.tables import Panel, Table, picked
 from psmds_dist.arrays import as_array
 from psmds_dist.executor import AnyExecutor
+from psmds_dist.ingest import read_ids
 from psmds_dist.ingest.sources import load_npy
 from psmds_dist.inputs import row_source, row_type
 from psmds_dist.partition import Layout
@@ -44,6 +46,9 @@ class MatrixData:
 
     matrix: RowSource
     scratch: str | os.PathLike[str] | None = None
+    names: Sequence[str] | None = None
+    """Names of the points that were given beside the matrix."""
+
     sound: bool = False
     """Whether the whole matrix has passed its check and will be read, so that a panel of it needs no check, and rows of
     landmarks can be read without the others of their chunks, which testing checksums takes."""
@@ -73,9 +78,9 @@ class MatrixData:
         return self.matrix.dtype
 
     @property
-    def ids(self) -> list[str] | None:
-        """Row names of a store."""
-        return getattr(self.matrix, "ids", None)
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points, those of a store where none were given."""
+        return self.names or getattr(self.matrix, "ids", None)
 
     @property
     def metric_params(self) -> Mapping[str, Any]:
@@ -115,11 +120,15 @@ class MatrixData:
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
         """Rows of the landmarks, turned into columns, once."""
-        source = self.columns_of(landmarks)
-        with matrix_panel(source, executor, memory_limit=limit, keep=keep, scratch=self.scratch) as panel:
+        source, names = self.columns_of(landmarks), self.entries(landmarks)
+        with matrix_panel(source, executor, memory_limit=limit, keep=keep, names=names, scratch=self.scratch) as panel:
             if not self.sound:
-                check_panel(panel, executor, ids=self.ids)
+                check_panel(panel, executor, names=names)
             yield panel
+
+    def entries(self, landmarks: Ints) -> MatrixEntries:
+        """Names of the entries of a panel: rows and columns of the matrix."""
+        return MatrixEntries(landmarks, self.ids)
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points."""
@@ -150,15 +159,17 @@ class PointsData:
     """A panel of the same points and metric, for its metric."""
 
     given: Mapping[str, Any]
+    ids: Sequence[str] | None = None
     origin = "computed as they are needed"
     pool = None
     matrix = None
-    ids = None
 
     @classmethod
-    def of(cls, points: Table, metric: str, options: Mapping[str, Any], dtype: str) -> PointsData:
+    def of(
+        cls, points: Table, metric: str, options: Mapping[str, Any], dtype: str, ids: Sequence[str] | None = None
+    ) -> PointsData:
         """Points with a metric of `scipy.spatial.distance.cdist`."""
-        return cls(points, points_panel(points, [0], metric, options, dtype), options)
+        return cls(points, points_panel(points, [0], metric, options, dtype), options, ids)
 
     @property
     def input(self) -> Table:
@@ -215,6 +226,10 @@ class PointsData:
         """Distances to the landmarks, never stored."""
         yield self.columns_of(landmarks)
 
+    def entries(self, landmarks: Ints) -> PanelEntries:
+        """Names of the entries of a panel."""
+        return PanelEntries(landmarks, self.ids)
+
     def columns_of(self, landmarks: Ints) -> PointsPanel:
         """The panel as a source."""
         return points_panel(self.points, landmarks, self.all_pairs.metric, dtype=self.dtype.name)
@@ -247,12 +262,21 @@ class PanelData:
     """A panel that was made elsewhere: nothing is known beyond its columns."""
 
     whole: Panel
+    names: Sequence[str] | None = None
+    """Names of the points that were given beside the panel."""
+
     metric = "precomputed"
     origin = "read as they are needed"
     matrix = None
 
     @classmethod
-    def of(cls, panel: Panel, executor: AnyExecutor, memory_limit: int | None = None) -> PanelData:
+    def of(
+        cls,
+        panel: Panel,
+        executor: AnyExecutor,
+        memory_limit: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> PanelData:
         """A panel whose landmarks are rows of it, checked."""
         if panel.landmarks is None:
             raise InputError(
@@ -260,8 +284,9 @@ class PanelData:
                 "their metric, such as metric='euclidean' (--metric euclidean); if it is a panel of dissimilarities to "
                 "landmarks, landmarks must list the row of each column's landmark, in order (--landmarks rows.txt)."
             )
-        check_panel(panel, executor, ids=getattr(panel, "ids", None), memory_limit=memory_limit)
-        return cls(testing_checksums(panel))
+        data = cls(testing_checksums(panel), names)
+        check_panel(panel, executor, names=data.entries(panel.landmarks), memory_limit=memory_limit)
+        return data
 
     @property
     def input(self) -> Panel:
@@ -284,9 +309,9 @@ class PanelData:
         return self.whole.dtype
 
     @property
-    def ids(self) -> list[str] | None:
-        """Row names of a store."""
-        return getattr(self.whole, "ids", None)
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points, those of a store where none were given."""
+        return self.names or getattr(self.whole, "ids", None)
 
     @property
     def metric_params(self) -> Mapping[str, Any]:
@@ -323,6 +348,10 @@ class PanelData:
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
         """The panel, or those of its columns that are asked for."""
         yield self.columns_of(landmarks)
+
+    def entries(self, landmarks: Ints) -> PanelEntries:
+        """Names of the entries of a panel with these columns."""
+        return PanelEntries(landmarks, self.ids)
 
     def columns_of(self, landmarks: Ints) -> Panel:
         """The panel as a source."""
@@ -435,6 +464,7 @@ def open_data(
     metric: str = "precomputed",
     metric_params: Mapping[str, Any] | None = None,
     landmarks: Sequence[int] | None = None,
+    ids: Sequence[str] | str | os.PathLike[str] | None = None,
     dtype: str = "float32",
     memory_limit: int | None = None,
     scratch: str | os.PathLike[str] | None = None,
@@ -451,6 +481,8 @@ def open_data(
         A metric of `scipy.spatial.distance.cdist` and its parameters.
     landmarks : sequence of int, optional
         Row of each column of a panel.
+    ids : sequence of str or path, optional
+        Names of the points, or a file of them; by default those of a store.
     dtype : {"float32", "float64"}
         Type of the dissimilarities.
     memory_limit : int, optional
@@ -468,15 +500,19 @@ def open_data(
         raise InputError(f"metric_params must be a dictionary of parameters of the metric, not {metric_params!r}.")
     if metric != "precomputed":
         with points_input(X, executor, scratch=scratch) as points:
-            yield PointsData.of(points, metric, dict(metric_params or {}), dtype)
+            yield PointsData.of(points, metric, dict(metric_params or {}), dtype, _names(ids, points.n))
     elif metric_params:
         raise InputError("metric_params belong to a metric, but metric is 'precomputed': leave them out.")
     elif is_panel(X):
         with panel_input(X, executor, landmarks=landmarks, dtype=dtype, scratch=scratch) as panel:
-            yield PanelData.of(panel, executor, memory_limit)
+            yield PanelData.of(panel, executor, memory_limit, _names(ids, panel.n))
     else:
         with row_source(X, executor, dtype=dtype, scratch=scratch) as source:
-            yield MatrixData(source, scratch)
+            yield MatrixData(source, scratch, _names(ids, source.n))
+
+
+def _names(ids: Sequence[str] | str | os.PathLike[str] | None, n: int) -> Sequence[str] | None:
+    return read_ids(ids, n) if isinstance(ids, str | os.PathLike) else ids
 
 
 def is_panel(X: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from landmarks.data import AnyData, open_data
+from landmarks.data import open_data
 from landmarks.fit import fit
 from landmarks.model import Model
 from landmarks.types import LandmarkConfig, LandmarkFit
@@ -19,12 +19,10 @@ from psmds_dist.arrays import is_frame
 from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
 from psmds_dist.estimator import OnCluster, executor_for, seed_of
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.ingest import read_ids
 from psmds_dist.inputs import labels_of, path_of
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import describe_exceeded
-from psmds_dist.run import LOSSES, RESUMABLE
-from psmds_dist.types import Floats, InputError, StopReason
+from psmds_dist.types import Floats, InputError
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
 """Columns of ``curve_``."""
@@ -40,11 +38,6 @@ FACTS = (
     "seed",
 )
 """What a stored map knows under the names of attributes."""
-
-
-def _names(X: Any, data: AnyData) -> list[str] | None:
-    """Names of the points, from a store or a data frame."""
-    return data.ids or (labels_of(X) if data.metric == "precomputed" else _row_names(X))
 
 
 def _row_names(points: Any) -> list[str] | None:
@@ -220,10 +213,10 @@ class LandmarkMDS(OnCluster):
         """
         with keeper(self.checkpoint, self.resume) as checkpoint:
             self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
-            if self.stop_reason_ not in RESUMABLE:
+            if not self.result_.stop_reason.resumable:
                 checkpoint.remove()
-        if self.stop_reason_ in LOSSES:
-            warnings.warn(LOSSES[StopReason(self.stop_reason_)], ConvergenceWarning, stacklevel=2)
+        if self.result_.stop_reason.advice:
+            warnings.warn(self.result_.stop_reason.advice, ConvergenceWarning, stacklevel=2)
         if self.result_.over:
             warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self
@@ -237,25 +230,24 @@ class LandmarkMDS(OnCluster):
     ) -> LandmarkMDS:
         """Fit with an executor, a checkpoint and a file of row names that are there already; otherwise as `fit`."""
         config = self._config(checkpoint)
+        ids = names or (labels_of(X) if self.metric == "precomputed" else _row_names(X))
         with open_data(
             X,
             executor,
             metric=self.metric,
             metric_params=self.metric_params,
             landmarks=self.landmarks,
+            ids=ids,
             dtype=self.dtype,
             memory_limit=None if self.memory_limit is None else parse_bytes(self.memory_limit),
             scratch=self.scratch,
         ) as data:
-            ids = _names(X, data) if names is None else read_ids(names, data.n)
             if data.pool is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)
-            result = fit(
-                data, config, executor, memory_limit=self.memory_limit, ids=ids, tell=tell, checkpoint=checkpoint
-            )
+            result = fit(data, config, executor, memory_limit=self.memory_limit, tell=tell, checkpoint=checkpoint)
             matrix = path_of(X, data.matrix) if data.matrix is not None else None
-            model = Model.of(result, data, ids, matrix)
+            model = Model.of(result, data, matrix)
         return self._know(model)._learn(result)
 
     def fit_transform(self, X: Any, y: object = None) -> Floats:

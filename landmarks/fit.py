@@ -13,7 +13,7 @@ import numpy as np
 from landmarks.building import check_panel
 from landmarks.heldout import Judge, evidence, judge_of, said_of, set_aside, without
 from landmarks.levels import Among, Mapped, among_landmarks, map_landmarks
-from landmarks.panelcheck import landmarks_digest
+from landmarks.panelcheck import PanelEntries, landmarks_digest
 from landmarks.place import EXACT, Frame, Place, Placement, place_all, point_name, require_known, seat
 from landmarks.plan import plan_fit
 from landmarks.refine import polish_config, refine_panel
@@ -39,7 +39,6 @@ def fit(
     executor: AnyExecutor,
     *,
     memory_limit: Any = None,
-    ids: Sequence[str] | None = None,
     tell: Tell = lambda text: None,
     checkpoint: Keeper = NOWHERE,
 ) -> LandmarkFit:
@@ -68,14 +67,15 @@ def fit(
     check = identity = None
     try:
         if matrix is not None:
-            check, data = checked(matrix, executor, None if ids is None else list(ids), limit), data.trusted()
+            names = None if data.ids is None else list(data.ids)
+            check, data = checked(matrix, executor, names, limit), data.trusted()
             clock.end("check")
         with data.panel(landmarks, executor, limit, plan.keep) as panel:
             if checkpoint is not NOWHERE:
-                identity = _identity(panel, landmarks, config, executor)
+                identity = _identity(panel, data.entries(landmarks), config, executor)
                 checkpoint.bind(identity)
             clock.end("panel")
-            run = Run(data, panel, landmarks, aside, config, executor, plan, ids, clock, checkpoint)
+            run = Run(data, panel, landmarks, aside, config, executor, plan, clock, checkpoint)
             found = _fit_panel(run, judge, check)
         require_unchanged(data.input, checkpoint)
         peak = executor.peak_memory()
@@ -115,14 +115,14 @@ def _distances(data: Data, i: int, candidates: Ints) -> Floats:
     return found
 
 
-def _identity(panel: Panel, landmarks: Ints, config: LandmarkConfig, executor: AnyExecutor) -> Identity:
+def _identity(panel: Panel, names: PanelEntries, config: LandmarkConfig, executor: AnyExecutor) -> Identity:
     """What must be the same for a run to go on where another stopped.
 
     A panel that is taken out of a matrix may lie in memory or on disk, as there is room: its content counts.
     """
     lies = hasattr(panel, "fingerprint") or isinstance(panel, ArrayPanel)
-    content = check_panel(panel, executor).digest if lies else panel.token
-    settings = {**asdict(config), "landmarks": landmarks_digest(landmarks)}
+    content = check_panel(panel, executor, names=names).digest if lies else panel.token
+    settings = {**asdict(config), "landmarks": landmarks_digest(names.landmarks)}
     return identity_of(panel.n, panel.dtype.name, content, settings)
 
 
@@ -160,7 +160,7 @@ def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> Landm
 
 def _mapped(run: Run) -> tuple[Among, Mapped]:
     """The landmarks among themselves, embedded where the run was started."""
-    among, config = among_landmarks(run.panel, run.landmarks, run.ids), run.config
+    among, config = among_landmarks(run.panel, run.landmarks, run.data.ids), run.config
     near = run.executor if isinstance(run.executor, InProcessExecutor) else InProcessExecutor()
     mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, rough=config.passing)
     run.clock.end("landmarks")
@@ -172,8 +172,8 @@ def _placed(run: Run, among: Among, mapped: Mapped) -> tuple[Frame, Placement]:
     frame = among.frame(mapped.solution.embedding, run.config.closed_form)
     work = Place(run.held, frame, share=run.config.share, seated=run.landmarks)
     found = place_all(run.executor, work, run.checkpoint.strand("placement"))
-    require_known(found[3], run.config.n_components, run.ids)
-    _require_span(frame, found[0], run.ids)
+    require_known(found[3], run.config.n_components, run.data.ids)
+    _require_span(frame, found[0], run.data.ids)
     seat(found, run.landmarks, frame, among.values)
     run.clock.end("placement")
     return frame, found

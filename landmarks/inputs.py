@@ -13,6 +13,7 @@ import numpy as np
 
 from landmarks.building import build_panel
 from landmarks.panel import StorePanel
+from landmarks.panelcheck import PanelEntries
 from landmarks.tables import ArrayPanel, NpyPanel, Panel, Table, array_panel, npy_panel
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import scratch_store
@@ -103,7 +104,13 @@ def _plain(
 
 @contextmanager
 def matrix_panel(
-    panel: StorePanel, executor: AnyExecutor, *, memory_limit: int, keep: int, scratch: Scratch = None
+    panel: StorePanel,
+    executor: AnyExecutor,
+    *,
+    memory_limit: int,
+    keep: int,
+    names: PanelEntries | None = None,
+    scratch: Scratch = None,
 ) -> Iterator[Panel]:
     """Take the panel out of a whole matrix once, for any number of passes, into memory or a scratch store.
 
@@ -117,6 +124,8 @@ def matrix_panel(
         Bytes that a worker may take, or this process.
     keep : int
         Of these, bytes for a panel in memory when the work is done in this process.
+    names : PanelEntries, optional
+        How messages name entries.
     scratch : path, optional
         Directory for temporary files, shared by all machines that work.
     """
@@ -130,5 +139,5 @@ def matrix_panel(
         from psmds_dist.store import open_panel
 
         path = place.with_name("panel.zarr")
-        build_panel(panel, path, executor, memory_limit=memory_limit)
+        build_panel(panel, path, executor, names=names, memory_limit=memory_limit)
         yield open_panel(path)

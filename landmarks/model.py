@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from landmarks.panel import points_panel
+from landmarks.panelcheck import PanelEntries, is_too_large
 from landmarks.place import Frame, place
 from landmarks.tables import array_panel, without_mask
 from landmarks.types import Data, LandmarkFit
@@ -69,7 +70,7 @@ class Model:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, result: LandmarkFit, data: Data, ids: list[str] | None, matrix: str | None = None) -> Model:
+    def of(cls, result: LandmarkFit, data: Data, matrix: str | None = None) -> Model:
         """Model of a fit, perhaps of a matrix in some place."""
         return cls(
             frame=result.frame,
@@ -82,7 +83,7 @@ class Model:
             metric_params=data.metric_params,
             features=data.features(result.landmarks),
             dtype=data.dtype.name,
-            ids=ids,
+            ids=None if data.ids is None else list(data.ids),
             facts={"matrix": matrix, **_facts(result)},
         )
 
@@ -107,8 +108,9 @@ class Model:
         if self.features is not None:
             return self._measured(given)
         size = self.frame.y.shape[1]
-        if self.columns is not None and given.shape[1] == self.width:
-            given = given[:, self.columns]
+        kept = self.columns if self.columns is not None and given.shape[1] == self.width else None
+        if kept is not None:
+            given = given[:, kept]
         if given.shape[1] != size:
             whole = f", or all {self.width} of the panel" * (self.columns is not None and self.width != size)
             raise InputError(
@@ -117,14 +119,20 @@ class Model:
             )
         rows: Rows = np.empty(given.shape, self.dtype)
         fill(rows, given)
-        wrong = np.argwhere(np.isinf(rows) | (rows < 0))
-        if wrong.size:
-            i, s = wrong[0]
-            raise InputError(
-                f"X has the dissimilarity {rows[i, s]:g} in row {i}, column {s}: dissimilarities are finite and zero "
-                "or more, or NaN where missing."
-            )
+        self._require_usable(rows, np.arange(size) if kept is None else kept)
         return rows
+
+    def _require_usable(self, rows: Rows, columns: Ints) -> None:
+        """Refuse dissimilarities that no point can have; ``columns`` are those of the user."""
+        wrong = np.argwhere(np.isinf(rows) | (rows < 0) | is_too_large(rows, rows.dtype, self.frame.scale))
+        if wrong.size:
+            i, s = wrong[0].tolist()
+            landmark = PanelEntries(self.landmarks, self.ids).landmark(s)
+            raise InputError(
+                f"X has the dissimilarity {rows[i, s]:g} as {rows.dtype.name} in row {i}, column {columns[s]} "
+                f"({landmark}): dissimilarities are zero or more, and small enough for their squares to be finite; "
+                "write NaN where one is missing."
+            )
 
     def _measured(self, points: Any) -> Rows:
         """Distances of new points to the landmarks."""
@@ -227,6 +235,6 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
         "curve": [c.as_dict() for c in result.curve],
         "seconds": sum(result.seconds.values()),
         "stages": result.seconds,
-        "stop_reason": result.stop_reason,
+        "stop_reason": str(result.stop_reason),
         "run": plain(result.identity),
     }

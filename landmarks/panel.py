@@ -71,12 +71,12 @@ class PointsPanel(Parcel):
 
     @cached_property
     def _others(self) -> Floats:
-        return self.metric.prepared(self.sites, what="landmark")
+        return self.metric.prepared(self.sites, self.landmarks, "landmark")
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         for first, points in _pieces(self.points, lo, hi):
-            prepared = self.metric.prepared(points, first)
+            prepared = self.metric.prepared(points, np.arange(first, first + len(points)))
             self._fill(prepared, first, out[first - lo : first - lo + len(points)])
 
     def _fill(self, points: Floats, first: int, out: Rows) -> None:
@@ -91,8 +91,9 @@ class PointsPanel(Parcel):
 
     def _useless(self, found: Floats, first: int) -> InputError:
         i, s = np.argwhere(~(found <= np.finfo(self.dtype).max))[0]
+        landmark = s if self.landmarks is None else self.landmarks[s]
         return InputError(
-            f"the {self.metric.name} distance of point {first + i} to landmark {s} is {found[i, s]:g}, which "
+            f"the {self.metric.name} distance of point {first + i} to landmark {landmark} is {found[i, s]:g}, which "
             f"is no finite {self.dtype.name}; scale the points, or leave this one out."
         )
 
@@ -157,14 +158,16 @@ def _sites(points: Table, landmarks: Sequence[int] | Ints | Floats) -> tuple[Flo
     sites: Floats = np.array(given, dtype=np.float64, order="C")
     if sites.shape[1] != points.width:
         raise InputError(f"the landmarks have {sites.shape[1]} features, but the points have {points.width}.")
-    _require_finite(sites)
+    _require_finite(sites, rows)
     return sites, rows
 
 
-def _require_finite(sites: Floats) -> None:
+def _require_finite(sites: Floats, rows: Ints | None) -> None:
     finite = np.isfinite(sites).all(axis=1)
     if not finite.all():
-        raise InputError(f"landmark {int(finite.argmin())} has NaN or infinite features; choose another instead.")
+        place = int(finite.argmin())
+        landmark = place if rows is None else rows[place]
+        raise InputError(f"landmark {landmark} has NaN or infinite features; choose another instead.")
 
 
 def _spread(points: Table, *, whole: bool) -> Floats:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import google_crc32c
 import numpy as np
+from numpy.typing import NDArray
 
 from landmarks.tables import Panel, picked
 from psmds_dist.check import SYMMETRY_TOL, entries, row_name
@@ -20,6 +22,12 @@ Ids = Sequence[str] | None
 
 LARGEST = 1e150
 """Largest dissimilarity: sums of squares of larger ones overflow."""
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+"""What stands for infinity where files hold no such thing, also in float64."""
+
+HUGE, OUTLYING = 1e18, 1e12
+"""A dissimilarity above the first, and so many times the smallest between landmarks, leaves no digit of the others."""
 
 
 @dataclass(frozen=True)
@@ -124,27 +132,77 @@ class PanelScanner:
         return self._blocks
 
 
-def conclude(panel: Panel, found: Iterable[PanelBlock], ids: Ids, symmetry_tol: float) -> PanelCheck:
+@dataclass(frozen=True)
+class PanelEntries:
+    """Names of the entries of a panel that was handed over as one, for messages.
+
+    Attributes
+    ----------
+    landmarks : (S,) int64 or None
+        Row of each column's landmark.
+    ids : sequence of str or None
+        Names of the points.
+    """
+
+    landmarks: Ints | None
+    ids: Ids = None
+
+    what = "the panel"
+    on_diagonal = (
+        "the matrix is not one of dissimilarities, or landmarks does not list the rows of its columns in order"
+    )
+    on_symmetry = on_diagonal
+
+    def row(self, point: int) -> str:
+        """Name a row."""
+        return row_name(point, self.ids)
+
+    def place(self, row: int, column: int) -> str:
+        """Name an entry by its row and column, as they lie before the user."""
+        landmark = "" if self.landmarks is None else f" ({self.landmark(column)})"
+        return f"row {self.row(row)}, column {column}{landmark}"
+
+    def landmark(self, column: int) -> str:
+        """Name the landmark of a column."""
+        assert self.landmarks is not None
+        point = int(self.landmarks[column])
+        return f"landmark {point}" + (f", id {self.ids[point]!r}" if self.ids else "")
+
+
+@dataclass(frozen=True)
+class MatrixEntries(PanelEntries):
+    """The same for a panel taken out of a matrix: column ``s`` is the row of landmark ``s`` there."""
+
+    what = "the matrix"
+    on_diagonal = "set its diagonal to zero (numpy.fill_diagonal, or psmds ingest --zero-diagonal)"
+    on_symmetry = "take the mean of both orders of each pair first (psmds ingest --symmetrize)"
+
+    def place(self, row: int, column: int) -> str:
+        """Name an entry by its row and column in the matrix."""
+        assert self.landmarks is not None
+        return f"row {self.row(int(self.landmarks[column]))}, column {self.row(row)}"
+
+
+def conclude(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, symmetry_tol: float) -> PanelCheck:
     """Judge a finished pass; of ``panel`` only the rows of its landmarks are read again."""
     blocks = sorted(found, key=lambda scan: scan.block)
-    refuse_faults(blocks, ids)
+    refuse_faults(blocks, panel.dtype, names)
     known: dict[int, int] = {}
     for scan in blocks:
         for count, rows in scan.known.items():
             known[count] = known.get(count, 0) + rows
-    asymmetry = None
-    if panel.landmarks is not None:
-        between = picked(panel, panel.landmarks).astype(np.float64)
-        asymmetry = check_between(between, panel.landmarks, ids, symmetry_tol)
+    highest = max(scan.highest for scan in blocks)
+    between = None if panel.landmarks is None else picked(panel, panel.landmarks).astype(np.float64)
+    _refuse_huge(highest, panel.dtype, between, names)
     return PanelCheck(
         n=panel.n,
         width=panel.width,
         dtype=panel.dtype.name,
-        highest=max(scan.highest for scan in blocks),
+        highest=highest,
         known=tuple(sorted(known.items())),
         poorest=min(scan.poorest for scan in blocks)[1],
         landmarks=landmarks_digest(panel.landmarks),
-        asymmetry=asymmetry,
+        asymmetry=None if between is None else check_between(between, names, symmetry_tol),
         digest=_digest(panel, blocks),
     )
 
@@ -162,43 +220,52 @@ def _digest(panel: Panel, blocks: Sequence[PanelBlock]) -> str:
     return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 
 
-def refuse_faults(blocks: Sequence[PanelBlock], ids: Ids) -> None:
+def refuse_faults(blocks: Sequence[PanelBlock], dtype: np.dtype[Any], names: PanelEntries) -> None:
     """Refuse infinite and negative entries."""
     infinite = total_fault([scan.infinite for scan in blocks])
     if infinite is not None:
         raise InputError(
-            f"the panel has {entries(infinite.count, 'infinite')}, {_where(infinite, ids)}; write NaN for a "
-            "dissimilarity that is missing."
+            f"{names.what} has {entries(infinite.count, 'infinite')} as {dtype.name}, the first in "
+            f"{names.place(infinite.row, infinite.column)}; write NaN for a dissimilarity that is missing."
         )
     negative = total_fault([scan.negative for scan in blocks])
     if negative is not None:
         raise InputError(
-            f"the panel has {entries(negative.count, 'negative')}, {_where(negative, ids)} "
-            f"({negative.value:g}), but dissimilarities are zero or more; write NaN for one that is missing."
+            f"{names.what} has {entries(negative.count, 'negative')}, the first in "
+            f"{names.place(negative.row, negative.column)} ({negative.value:g}), but dissimilarities are zero or "
+            "more; write NaN for one that is missing."
         )
-    highest = max(scan.highest for scan in blocks)
-    if highest > LARGEST:
+
+
+def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> NDArray[np.bool_]:
+    """Whether dissimilarities cannot be computed with beside some other one.
+
+    Their squares or sums would overflow, they are the largest float32, or the other is lost beside them.
+    """
+    largest = min(LARGEST, float(np.finfo(dtype).max) / 4, max(HUGE, OUTLYING * other))
+    return np.asarray((values > largest) | (values == FLOAT32_MAX))
+
+
+def _refuse_huge(highest: float, dtype: np.dtype[Any], between: Floats | None, names: PanelEntries) -> None:
+    """Refuse values that overflow, which seldom are dissimilarities."""
+    known = np.empty(0) if between is None else between[between > 0]
+    if is_too_large(highest, dtype, float(known.min(initial=math.inf))):
         raise InputError(
-            f"the panel's largest dissimilarity is {highest:g}, and its square overflows; divide the panel by a "
-            "constant first."
+            f"the largest dissimilarity of {names.what} is {highest:g}, too large to compute with as {dtype.name}: "
+            "such values usually stand for 'no connection' or for a missing pair, so write NaN for these, or divide "
+            f"{names.what} by a constant if they are dissimilarities."
         )
 
 
-def _where(fault: Fault, ids: Ids) -> str:
-    return f"the first in row {row_name(fault.row, ids)}, column {fault.column}"
-
-
-def check_between(between: Floats, landmarks: Ints, ids: Ids = None, symmetry_tol: float = SYMMETRY_TOL) -> float:
+def check_between(between: Floats, names: PanelEntries, symmetry_tol: float = SYMMETRY_TOL) -> float:
     """Refuse dissimilarities between landmarks that are not zero on the diagonal, or not symmetric.
 
     Parameters
     ----------
     between : (S, S) float64
         Rows of the panel at the landmarks; NaN where missing.
-    landmarks : (S,) int64
-        Their rows.
-    ids : sequence of str, optional
-        Names of the points, for messages.
+    names : PanelEntries
+        The landmarks, and how messages name entries of the panel.
     symmetry_tol : float
         Largest difference to let pass, as a share of the root mean square between landmarks.
 
@@ -207,25 +274,24 @@ def check_between(between: Floats, landmarks: Ints, ids: Ids = None, symmetry_to
     float
         The worst difference between both orders of a pair, as such a share.
     """
+    assert names.landmarks is not None
+    rows = names.landmarks.tolist()
     scale = _root_mean_square(between)
     own = np.nan_to_num(between.diagonal())
     worst = int(own.argmax())
     if own[worst] > symmetry_tol * scale:
         raise InputError(
-            f"the panel has {own[worst]:g} instead of 0 from landmark {row_name(int(landmarks[worst]), ids)} "
-            f"to itself, in column {worst}; the matrix is not one of dissimilarities, "
-            "or landmarks does not list the rows of its columns in order."
+            f"{names.what} has {own[worst]:g} instead of 0 from landmark {names.row(rows[worst])} to itself, in "
+            f"{names.place(rows[worst], worst)}; {names.on_diagonal}."
         )
     gap = np.nan_to_num(np.abs(between - between.T))
     r, s = divmod(int(gap.argmax()), len(gap))
     if gap[r, s] > symmetry_tol * scale:
-        first, second = (row_name(int(landmarks[k]), ids) for k in (r, s))
         raise InputError(
-            f"the panel is not symmetric between landmarks: the worst pair is {first} and {second}, with "
-            f"{between[r, s]:.9g} in row {landmarks[r]} and {between[s, r]:.9g} in row {landmarks[s]}, which "
-            f"differ by {gap[r, s] / scale:.2g} of the root mean square ({scale:.6g}) where {symmetry_tol:g} "
-            "is tolerated; the matrix is not one of dissimilarities, "
-            "or landmarks does not list the rows of its columns in order."
+            f"{names.what} is not symmetric between landmarks: the worst pair is {names.row(rows[r])} and "
+            f"{names.row(rows[s])}, with {between[r, s]:.9g} in {names.place(rows[r], s)} and {between[s, r]:.9g} in "
+            f"{names.place(rows[s], r)}, which differ by {gap[r, s] / scale:.2g} of the root mean square "
+            f"({scale:.6g}) where {symmetry_tol:g} is tolerated; {names.on_symmetry}."
         )
     return float(gap[r, s] / scale) if scale else 0.0
 

@@ -244,6 +244,6 @@ def require_known(known: Ints, n_components: int, ids: Sequence[str] | None) -> 
         first = int(short[0])
         raise InputError(
             f"{point_name(first, ids)} has known dissimilarities to {int(known[first])} landmarks, but "
-            f"{n_components + 1} are needed to place it in {n_components} dimensions ({short.size} points are short of "
-            "them): fill them in or leave these points out."
+            f"{n_components + 1} are needed to place it in {n_components} dimensions ({short.size} "
+            f"point{'s' * (short.size != 1)} in all know fewer): fill them in, or leave such points out."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,8 +25,8 @@ class Planned(Protocol):
         """How a pass over the panel comes by rows that are not kept."""
 
     @property
-    def ids(self) -> list[str] | None:
-        """Row names."""
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points."""
 
     @property
     def matrix(self) -> RowSource | None:

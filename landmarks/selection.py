@@ -94,36 +94,40 @@ def _spread(
     candidates = np.sort(random.permutation(pool)[: max(CANDIDATES * count, FEWEST_CANDIDATES)])
     chosen = [int(random.integers(candidates.size))]
     nearest = np.full(candidates.size, np.inf)
+    unknown = np.zeros(candidates.size, dtype=bool)
     while len(chosen) < count:
         fresh = distances(int(candidates[chosen[-1]]), candidates)
+        unknown |= np.isnan(fresh)
         nearest = np.minimum(nearest, np.nan_to_num(fresh))  # those of which one is missing are out, as if chosen
         nearest[chosen] = 0
         if not nearest.max() > 0:
-            acquainted = np.isnan(fresh).any()
-            known = " that know each other" if acquainted else ""
-            advice = f"at most {len(chosen)}" if acquainted else "fewer landmarks, or selection='random'"
-            raise InputError(
-                f"n_landmarks is {count}, but there are only {len(chosen)} distinct points{known} among the "
-                f"{candidates.size} candidates; ask for {advice}."
-            )
+            raise _too_few(count, len(chosen), candidates.size, missing=bool(unknown.any()))
         chosen.append(pick(nearest))
     return candidates[chosen]
 
 
+def _too_few(count: int, found: int, candidates: int, *, missing: bool) -> InputError:
+    """Make the error for candidates that lie on chosen ones, or of which some dissimilarity to those is missing."""
+    known = " that know each other" if missing else ""
+    advice = f"at most {found}" if missing else "fewer landmarks, or selection='random'"
+    return InputError(
+        f"n_landmarks is {count}, but there are only {found} distinct points{known} among the {candidates} "
+        f"candidates; ask for {advice}."
+    )
+
+
 def _maxmin(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
-    return _spread(pool, count, random, distances, lambda nearest: int(np.argmax(_finite(nearest))))
+    return _spread(pool, count, random, distances, lambda nearest: int(np.argmax(nearest)))
 
 
 def _kmeans(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
     def pick(nearest: Floats) -> int:
-        weight = np.cumsum(_finite(nearest) ** 2)
-        return min(int(np.searchsorted(weight, random.random() * weight[-1], side="right")), nearest.size - 1)
+        near_one = np.ldexp(nearest, -int(np.frexp(nearest.max())[1]))  # squares of others could overflow, or be zero
+        weight = np.cumsum(near_one**2)
+        last = int(np.flatnonzero(near_one)[-1])
+        return min(int(np.searchsorted(weight, random.random() * weight[-1], side="right")), last)
 
     return _spread(pool, count, random, distances, pick)
-
-
-def _finite(nearest: Floats) -> Floats:
-    return np.where(np.isfinite(nearest), nearest, 0.0)
 
 
 _METHODS = {"random": _random, "maxmin": _maxmin, "kmeans++": _kmeans}

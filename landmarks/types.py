@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from landmarks.evidence import HeldOut, StressEstimate
+from landmarks.panelcheck import PanelEntries
 from landmarks.place import ROUGH, SHARE, Frame
 from landmarks.plan import FitPlan, Planned
 from landmarks.selection import require_method
@@ -22,7 +23,7 @@ from psmds_dist.config import SolverConfig, whole
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.quality import Stress
 from psmds_dist.solve import Solution
-from psmds_dist.types import Floats, InputError, Ints
+from psmds_dist.types import Floats, InputError, Ints, StopReason
 
 REFINEMENTS = ("none", "panel", "full")
 Tell = Callable[[str], object]
@@ -67,6 +68,9 @@ class Data(Planned, Protocol):
 
     def columns_with(self, landmarks: Ints) -> Ints | None:
         """Columns of a panel that hold the landmarks; None for what is no panel."""
+
+    def entries(self, landmarks: Ints) -> PanelEntries:
+        """How messages name the entries of a panel of some landmarks."""
 
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> AbstractContextManager[Panel]:
         """Dissimilarities of all points to some landmarks; ``keep`` bytes may hold what is made only once."""
@@ -203,9 +207,9 @@ class LandmarkFit:
     identity: Identity | None = None
 
     @property
-    def stop_reason(self) -> str:
-        """Why the full refinement ended; ``"placed"`` without one."""
-        return "placed" if self.solution is None else str(self.solution.stop_reason)
+    def stop_reason(self) -> StopReason:
+        """Why the full refinement ended; `StopReason.PLACED` without one."""
+        return StopReason.PLACED if self.solution is None else self.solution.stop_reason
 
     @property
     def stress(self) -> Stress:
@@ -252,7 +256,6 @@ class Run:
     config: LandmarkConfig
     executor: AnyExecutor
     plan: FitPlan
-    ids: Sequence[str] | None
     clock: Clock
     checkpoint: Keeper
 

@@ -28,19 +28,9 @@ if TYPE_CHECKING:
     from psmds_dist.ingest import NpyMatrix, Points
     from psmds_dist.results import Result
     from psmds_dist.store import ZarrRows
-    from psmds_dist.types import RowSource
+    from psmds_dist.types import RowSource, StopReason
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ENDED = {
-    "radius_tol": "converged",
-    "max_epochs": "not converged when --max-epochs ran out",
-    "interrupted": "interrupted, this is the best map so far",
-    "callback": "ended by a callback",
-    "zero_stress": "fits exactly",
-    "cluster_lost": "cut short, this is the best map so far",
-}
-"""How a solve ended, in words."""
 
 GOING_ON = "psmds_dist.cli.going_on"
 """Where a command leaves a function that says, after an interruption, how to go on, where something is kept."""
@@ -444,7 +434,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
         )
     save(partial(write_result, result=result, matrix=source.path), target, overwrite)
     solution = result.solution
-    how = ENDED[solution.stop_reason.value]
+    how = solution.stop_reason.description
     say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, {how}; map in {target}")
     if result.certificate_missing:
         say(f"Note: {CERTIFICATE_MISSING}.")
@@ -472,13 +462,13 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
     from psmds_dist.checkpoint import Checkpoint
     from psmds_dist.locks import owned
     from psmds_dist.results import facts_at
-    from psmds_dist.run import RESUMABLE
+    from psmds_dist.types import StopReason
 
     folder, command = f"{os.path.abspath(target)}.checkpoint", click.get_current_context()
     for place in (target, folder):
         command.with_resource(owned(place))
     facts = facts_at(target) if resume else {}
-    cut = facts.get("stop_reason") in RESUMABLE
+    cut = any(reason.resumable and reason == facts.get("stop_reason") for reason in StopReason)
     known = facts.get("run")  # not in a map through landmarks that no checkpoint watched over
     finished = None if cut or overwrite or known is None else (target, known)
     checkpoint = Checkpoint(
@@ -508,20 +498,18 @@ def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
         ) from None
 
 
-def end(reason: str, target: str, checkpoint: Checkpoint) -> None:
+def end(reason: StopReason, target: str, checkpoint: Checkpoint) -> None:
     """End a command whose map is written: the checkpoint goes, or what can be done with it is said."""
-    from psmds_dist.run import LOSSES, RESUMABLE
     from psmds_dist.types import StopReason
 
-    if reason not in RESUMABLE:
+    if not reason.resumable:
         checkpoint.remove()
         return
     how = f"{target} holds the best map so far; the same command with --resume goes on."
-    if reason == StopReason.LOST:
-        raise Resumable(f"{LOSSES[StopReason.LOST]}; {how}")
-    if reason == StopReason.FATAL:
-        raise click.ClickException(f"{LOSSES[StopReason.FATAL]}; {how}")
-    raise Interrupted(f"interrupted: {how}")
+    if reason is StopReason.INTERRUPTED:
+        raise Interrupted(f"interrupted: {how}")
+    failure = Resumable if reason is StopReason.LOST else click.ClickException
+    raise failure(f"{reason.advice}; {how}")
 
 
 def _silent(text: str) -> None:

@@ -18,7 +18,7 @@ from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
 from psmds_dist.inputs import labels_of, path_of, row_source
 from psmds_dist.plan import describe_exceeded
-from psmds_dist.run import CERTIFICATE_MISSING, LOSSES, RESUMABLE, Embedding, embed
+from psmds_dist.run import CERTIFICATE_MISSING, Embedding, embed
 from psmds_dist.types import Floats, InputError
 
 
@@ -123,7 +123,8 @@ class PatternSearchMDS(OnCluster):
         One row an epoch: ``epoch``, ``radius``, ``mse`` (as collected during it), ``seconds``, ``moved``
         (share of the points).
     stop_reason_ : str
-        ``"radius_tol"``, ``"max_epochs"``, ``"callback"``, ``"interrupted"``, ``"zero_stress"`` or ``"cluster_lost"``.
+        Why the solve ended: ``"radius_tol"``, ``"zero_stress"``, ``"max_epochs"``, ``"callback"``, ``"interrupted"``,
+        ``"cluster_lost"`` or ``"workers_died"`` (see `psmds_dist.types.StopReason`).
     radius_ : float
         Radius of the last epoch.
     seed_ : int
@@ -227,7 +228,7 @@ class PatternSearchMDS(OnCluster):
         """
         with keeper(self.checkpoint, self.resume) as checkpoint:
             result = self._embed(X, self.init if init is None else init, checkpoint)
-            if result.solution.stop_reason not in RESUMABLE:
+            if not result.solution.stop_reason.resumable:
                 checkpoint.remove()
         return self._learn(result)
 
@@ -307,8 +308,8 @@ class PatternSearchMDS(OnCluster):
         self.result_ = result
         if result.certificate_missing:
             warnings.warn(CERTIFICATE_MISSING, ConvergenceWarning, stacklevel=3)
-        if solution.stop_reason in LOSSES:
-            warnings.warn(LOSSES[solution.stop_reason], ConvergenceWarning, stacklevel=3)
+        if solution.stop_reason.advice:
+            warnings.warn(solution.stop_reason.advice, ConvergenceWarning, stacklevel=3)
         if result.over:
             warnings.warn(describe_exceeded(result.over), RuntimeWarning, stacklevel=3)
         return self

@@ -125,6 +125,8 @@ class RowMemory:
             When not even two blocks fit.
         """
         block, count, tall = rows.block_bytes, rows.layout.count, rows.run_blocks
+        if rows.resident:  # used where they lie: they take nothing of the budget, be it zero
+            return cls(count, tall, 0, block)
         room = budget - rows.scratch
         if (count + (rows.copies - 1) * tall) * block <= room:
             return cls(count, tall, 0, block)

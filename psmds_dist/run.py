@@ -104,21 +104,6 @@ CERTIFICATE_MISSING = (
 )
 
 
-RESUMABLE = (StopReason.INTERRUPTED, StopReason.LOST, StopReason.FATAL)
-"""Reasons to stop after which a run can go on from its checkpoint."""
-
-CUT_SHORT = (*RESUMABLE, StopReason.CALLBACK)
-"""Reasons to stop that end all starts."""
-
-LOSSES = {
-    StopReason.LOST: "the cluster was lost in the middle of the run, so that the map is the best one until then, its "
-    "stress unknown",
-    StopReason.FATAL: "one worker after the other died over the same blocks, most often for want of memory: the map is "
-    "the best one until then; lower memory_limit, or start fewer workers on a machine",
-}
-"""What is said of a map whose run a cluster cut short."""
-
-
 @dataclass(frozen=True)
 class Embedding:
     """A run's outcome with all that is needed to trust and repeat it."""
@@ -297,7 +282,7 @@ def _best_of(
         seconds += found.seconds
         if best is None or found.stress.mse < best.stress.mse:
             best = found
-        if found.stop_reason in CUT_SHORT:
+        if found.stop_reason.ends_all_starts:
             return replace(best, stop_reason=found.stop_reason), seconds
         if k + 1 < n_init:
             done.save(k, partial(_starts, best, k + 1, seconds))

@@ -149,12 +149,50 @@ class InputCheck:
 
 
 class StopReason(enum.StrEnum):
-    """Why a solve ended."""
+    """Why a solve ended: a string, as results hold it, with all that is said and done because of it.
 
-    RADIUS = "radius_tol"
-    EPOCHS = "max_epochs"
-    CALLBACK = "callback"
-    INTERRUPTED = "interrupted"
-    PERFECT = "zero_stress"
-    LOST = "cluster_lost"
-    FATAL = "workers_died"
+    Attributes
+    ----------
+    description : str
+        The outcome, as it follows the number of epochs.
+    resumable : bool
+        Whether the run can go on from its checkpoint.
+    advice : str
+        What Python users are warned of; empty where the map is what was asked for.
+    """
+
+    description: str
+    resumable: bool
+    advice: str
+
+    def __new__(cls, value: str, description: str = "", resumable: bool = False, advice: str = "") -> StopReason:
+        """Make a member of its value and attributes."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.description, member.resumable, member.advice = description, resumable, advice
+        return member
+
+    RADIUS = "radius_tol", "converged"
+    PERFECT = "zero_stress", "fits exactly"
+    PLACED = "placed", "placed against the landmarks"
+    CALLBACK = "callback", "ended by a callback"
+    EPOCHS = "max_epochs", "not converged when --max-epochs ran out"
+    INTERRUPTED = "interrupted", "interrupted, this is the best map so far", True
+    LOST = (
+        "cluster_lost",
+        "cut short, this is the best map so far",
+        True,
+        "the cluster was lost in the middle of the run, so that the map is the best one until then, its stress unknown",
+    )
+    FATAL = (
+        "workers_died",
+        "cut short, this is the best map so far",
+        True,
+        "one worker after the other died over the same blocks, most often for want of memory: the map is the best one "
+        "until then; lower memory_limit, or start fewer workers on a machine",
+    )
+
+    @property
+    def ends_all_starts(self) -> bool:
+        """Whether no further start of the same run is tried."""
+        return self.resumable or self is StopReason.CALLBACK

@@ -1,7 +1,12 @@
 """What tests of Dask clusters share."""
 
+import os
+import signal
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
 
 
 def wait_for(condition, seconds=60.0):
@@ -33,3 +38,30 @@ def ended(process):
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+@contextmanager
+def telling(place, quiet):
+    """Show progress by touching a file when the third epoch has ended."""
+    yield lambda event: event.epoch == 3 and place.touch()
+
+
+@dataclass(frozen=True)
+class Plagued:
+    """Rows of a float32 source that kill whoever reads them while a file is there."""
+
+    rows: object
+    place: str
+
+    dtype = np.dtype("float32")
+    band = 1
+    token = "plagued"
+
+    @property
+    def n(self):
+        return self.rows.n
+
+    def read(self, lo, hi, out):
+        if os.path.exists(self.place):
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.rows.read(lo, hi, out)

@@ -371,6 +371,48 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     wait_for(lambda: not any(_session(p.pid) == process.pid for p in members))
 
 
+DEADLY = """
+import pathlib, sys
+from functools import partial
+from psmds_dist import cli, report, run
+from tests.clusters import Plagued, telling
+
+place = pathlib.Path(sys.argv.pop(1))
+embed = run.embed
+run.embed = lambda source, *rest, **how: embed(Plagued(source, str(place)), *rest, **how)
+report.progress = partial(telling, place)
+cli.main()
+"""
+"""The command, but every process that reads rows after the third epoch is killed."""
+
+
+def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(tmp_path, stores):
+    """Exit code 1, since the same command would kill its workers again, but with fewer workers it can go on."""
+    target, told = tmp_path / "map.zarr", tmp_path / "told"
+    options = ["--workers", "1", "--memory-limit", "1 MB", "--init", "random"]
+    command = [sys.executable, "-c", DEADLY, told, "fit", stores / "ours", target, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "3 epochs in" in done.stdout
+    assert "cut short, this is the best map so far" in done.stdout
+    assert re.search(
+        rf"Error: one worker after the other died .*; {target} holds the best map so far; the same command with "
+        r"--resume goes on\.\n$",
+        done.stderr,
+    )
+    assert read_result(target).attributes["stop_reason"] == "workers_died"
+    resumed = subprocess.run(
+        [sys.executable, "-m", "psmds_dist.cli", "fit", stores / "ours", target, "--init", "random", "--resume"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on from" in resumed.stdout
+    assert read_result(target).attributes["stop_reason"] == "radius_tol"
+
+
 STARTING = """
 import pathlib, sys, distributed
 from psmds_dist import cli

@@ -109,6 +109,16 @@ def test_exact_data_is_recovered_in_other_dimensions_and_ways(closed_form, refin
     assert_allclose(pdist(mds.embedding_), pdist(x), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_panel_in_memory_is_fitted_however_its_numbers_lie(order):
+    """Rows that are used where they lie need nothing of the memory limit."""
+    chosen = list(range(0, N, 10))
+    panel = np.array(matrix()[:, chosen], dtype="float32", order=order)
+    wanted = fitted(matrix(), landmarks=chosen, n_landmarks=None, evidence=False)
+    found = fitted(panel, landmarks=chosen, n_landmarks=None, evidence=False)
+    assert_array_equal(found.embedding_, wanted.embedding_)
+
+
 @cache
 def swiss_roll():
     """Geodesic distances on 3,000 points, and the median stress of five full solves."""
@@ -309,8 +319,11 @@ def test_a_point_at_a_landmark_of_a_polished_map_goes_near_it():
         (np.zeros((3, 39)), "X must have a column for each of the 40 landmarks, in the order of landmarks_, not 39"),
         (np.zeros(40), r"X must be a two-dimensional array of numbers, not float64 of shape \(40,\)"),
         ([["a"] * 40], "X must be a two-dimensional array of numbers"),
-        (np.full((2, 40), -1.0), "X has the dissimilarity -1 in row 0, column 0: .* finite and zero or more"),
-        (np.full((2, 40), np.inf), "X has the dissimilarity inf in row 0"),
+        (
+            np.full((2, 40), -1.0),
+            r"-1 as float32 in row 0, column 0 \(landmark \d+\): .* zero or more",
+        ),
+        (np.full((2, 40), np.inf), "X has the dissimilarity inf as float32 in row 0"),
         (
             np.where(np.arange(40) < 2, 1.0, np.nan)[None],
             "row 0 of X has known dissimilarities to 2 landmarks, but 3 are",
@@ -498,7 +511,7 @@ def test_points_with_too_few_known_landmarks_are_named():
     panel = cdist(features(), features()[:30])
     panel[200, 2:] = np.nan
     panel[220, 1:] = np.nan
-    with pytest.raises(InputError, match=r"point 200 has known .* to 2 landmarks, but 3 .*\(2 points are short"):
+    with pytest.raises(InputError, match=r"point 200 has known .* to 2 landmarks, but 3 .*\(2 points in all know fewer"):
         LandmarkMDS(landmarks=range(30), evidence=False).fit(panel)
     panel[[200, 220], 5:8] = 1.0
     mds = LandmarkMDS(landmarks=range(30), evidence=False, random_state=0).fit(panel)
@@ -698,6 +711,129 @@ def test_data_frames_name_their_points(tmp_path):
 
 
 # --- what it refuses ---
+
+
+NAMES = [f"cell{k}" for k in range(N)]
+CHOSEN = [57, 120, 3, *range(130, 160)]
+"""Landmarks in an order of their own, so that no column is its landmark."""
+
+
+def with_entries(place, value, symmetric=True):
+    """The matrix with another value in one place, or in both orders of its pair."""
+    changed = matrix().copy()
+    changed[place] = value
+    if symmetric:
+        changed[place[::-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (-1.0, r"the matrix has 1 negative entry, the first in row 57{}, column 40{} \(-1\), but"),
+        (np.inf, r"the matrix has 1 infinite entry as float32, the first in row 57{}, column 40{}; write NaN"),
+    ],
+)
+def test_a_fault_of_the_matrix_is_named_where_it_is(tmp_path, value, sentence, named):
+    """By row and column of the matrix, not of the panel that was taken out of it, in memory and in a file."""
+    X = with_entries((57, 40), value)
+    (tmp_path / "ids.txt").write_text("\n".join(NAMES))
+    np.save(tmp_path / "m.npy", X)
+    wanted = sentence.format(*((r" \(id 'cell57'\)", r" \(id 'cell40'\)") if named else ("", "")))
+    ids = tmp_path / "ids.txt" if named else None
+    mds = LandmarkMDS(landmarks=CHOSEN, random_state=0)
+    with pytest.raises(InputError, match=wanted):
+        mds.fit_on(tmp_path / "m.npy", InProcessExecutor(), names=ids)
+    with pytest.raises(InputError, match=wanted):
+        mds.fit(Frame(X, NAMES, NAMES) if named else X)
+
+
+def test_a_fault_of_a_matrix_is_named_where_a_scratch_store_holds_its_panel(tmp_path):
+    executor = InProcessExecutor()
+    with (
+        open_data(with_entries((57, 40), -1.0), executor, ids=NAMES, scratch=tmp_path) as data,
+        pytest.raises(InputError, match=r"row 57 \(id 'cell57'\), column 40 \(id 'cell40'\) \(-1\)"),
+        data.panel(np.array(CHOSEN), executor, 10**9, keep=0),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ((57, 120), r"57 and 120, with [\d.]+ in row 120, column 57 and 9 in row 57, column 120, .* --symmetrize"),
+        ((57, 57), r"the matrix has 9 instead of 0 from landmark 57 to itself, in row 57, column 57; set its diagonal"),
+    ],
+)
+def test_what_is_wrong_between_landmarks_of_a_matrix_is_named_where_it_is(place, sentence):
+    with pytest.raises(InputError, match=sentence):
+        LandmarkMDS(landmarks=CHOSEN).fit(with_entries(place, 9.0, symmetric=False))
+
+
+def test_a_fault_of_a_panel_names_its_column_and_its_landmark(tmp_path):
+    panel = with_entries((40, 120), -2.0)[:, CHOSEN]
+    sentence = r"the panel has 1 negative entry, the first in row 40{}, column 1 \(landmark 120{}\) \(-2\)"
+    with pytest.raises(InputError, match=sentence.format("", "")):
+        LandmarkMDS(landmarks=CHOSEN).fit(panel)
+    with pytest.raises(InputError, match=sentence.format(r" \(id 'cell40'\)", ", id 'cell120'")):
+        LandmarkMDS(landmarks=CHOSEN).fit(Frame(panel, NAMES, CHOSEN))
+
+
+def test_a_point_that_knows_too_few_landmarks_is_named_with_its_id():
+    panel = matrix()[:, CHOSEN].copy()
+    panel[40, 1:] = np.nan
+    with pytest.raises(InputError, match=r"point 40 \(id 'cell40'\) has known .* to 1 landmarks, .*\(1 point in all"):
+        LandmarkMDS(landmarks=CHOSEN).fit(Frame(panel, NAMES, CHOSEN))
+
+
+def test_a_new_point_with_a_fault_is_named_with_its_landmark():
+    mds = LandmarkMDS(landmarks=CHOSEN, random_state=0).fit(Frame(matrix(), NAMES, NAMES))
+    X = matrix()[:3, CHOSEN].copy()
+    X[2, 1] = -1
+    with pytest.raises(InputError, match=r"-1 as float32 in row 2, column 1 \(landmark 120, id 'cell120'\)"):
+        mds.transform(X)
+    wide = LandmarkMDS(landmarks=CHOSEN, n_landmarks=10, random_state=0).fit(matrix()[:, CHOSEN])
+    X[2, 1] = 1.0
+    column = CHOSEN.index(wide.landmarks_[3])
+    X[1, column] = np.inf
+    with pytest.raises(InputError, match=rf"inf as float32 in row 1, column {column} \(landmark {CHOSEN[column]}\)"):
+        wide.transform(X)
+
+
+@pytest.mark.parametrize("value", [np.nan, 1e200])
+def test_a_landmark_with_unusable_features_is_named_by_its_row(value):
+    points = features().copy()
+    points[120, 1] = value
+    with pytest.raises(InputError, match=r"landmark (120|57) "):
+        LandmarkMDS(landmarks=CHOSEN, metric="euclidean").fit(points)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("value", [float(np.finfo(np.float32).max), 1e37, 1e149, 1e300])
+@pytest.mark.parametrize("refine", ["none", "panel"])
+def test_values_that_stand_for_no_connection_are_refused_in_a_sentence(dtype, value, refine):
+    """Without a warning of an overflow, in a matrix, in a panel, and for a new point."""
+    sentence = "infinite entr.* as float32" if value > 1e39 and dtype == "float32" else "stand for 'no connection'"
+    settings = {"dtype": dtype, "refine": refine, "landmarks": CHOSEN, "random_state": 0}
+    far = with_entries((40, 120), value)
+    for X in (far, far[:, CHOSEN], with_entries((57, 120), value)):
+        with pytest.raises(InputError, match=sentence):
+            LandmarkMDS(**settings).fit(X)
+    mds = LandmarkMDS(**settings).fit(matrix())
+    with pytest.raises(InputError, match=r"as float\d\d in row 0, column 1 \(landmark 120\): .* write NaN"):
+        mds.transform(far[[40]][:, CHOSEN])
+
+
+@pytest.mark.parametrize("refine", ["none", "panel", "full"])
+def test_large_dissimilarities_are_mapped_as_small_ones(refine):
+    """In float64 up to where their squares overflow."""
+    settings = {"dtype": "float64", "refine": refine, "landmarks": CHOSEN, "random_state": 0}
+    factor = 2.0**480
+    found, wanted = (LandmarkMDS(**settings).fit(matrix() * by) for by in (factor, 1.0))
+    assert_allclose(found.embedding_, wanted.embedding_ * factor, rtol=1e-6, atol=1e-6 * factor)
+    assert found.normalized_stress_ == pytest.approx(wanted.normalized_stress_)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from landmarks.building import build_panel, check_panel
 from landmarks.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel import points_panel, store_panel
-from landmarks.panelcheck import PanelCheck, PanelScanner
+from landmarks.panelcheck import PanelCheck, PanelEntries, PanelScanner
 from landmarks.tables import array_panel, npy_panel, picked
 from psmds_dist.block import Held
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
@@ -260,8 +260,8 @@ def test_unusable_points_are_told(landmarks, metric, options, sentence):
         (np.nan, "euclidean", "point 171 has NaN or infinite features"),
         (np.inf, "euclidean", "point 171 has NaN or infinite features"),
         (0, "cosine", "point 171 is zero, so its cosine distance is undefined"),
-        (1e300, "cityblock", "distance of point 171 to landmark 0 is 5e.300, which is no finite float32"),
-        (1e300, "euclidean", "distance of point 171 to landmark 0 is inf, which is no finite float32"),
+        (1e300, "cityblock", "distance of point 171 to landmark 150 is 5e.300, which is no finite float32"),
+        (1e300, "euclidean", "distance of point 171 to landmark 150 is inf, which is no finite float32"),
     ],
 )
 def test_unusable_rows_are_named(row, metric, sentence):
@@ -543,14 +543,23 @@ def wrong(row, column, value):
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        (wrong(5, 3, np.inf), r"1 infinite entry, the first in row 5 \(id 'p5'\), column 3; write NaN"),
-        (wrong(5, 3, -np.inf), r"1 infinite entry, the first in row 5 \(id 'p5'\), column 3"),
-        (wrong(6, [2, 3], -1), r"2 negative entries, the first in row 6 \(id 'p6'\), column 2 \(-1\)"),
-        (wrong(77, 2, 0.5), r"0\.5 instead of 0 from landmark 77 \(id 'p77'\) to itself, in column 2"),
+        (
+            wrong(5, 3, np.inf),
+            r"has 1 infinite entry as float32, the first in row 5 \(id 'p5'\), column 3 \(landmark 202, id 'p202'\);",
+        ),
+        (wrong(5, 3, -np.inf), r"1 infinite entry as float32, the first in row 5 \(id 'p5'\), column 3"),
+        (
+            wrong(6, [2, 3], -1),
+            r"2 negative entries, the first in row 6 .*, column 2 \(landmark 77, id 'p77'\) \(-1\)",
+        ),
+        (
+            wrong(77, 2, 0.5),
+            r"0\.5 instead of 0 from landmark 77 \(id 'p77'\) to itself, in row 77 .*, column 2 ",
+        ),
         (
             wrong(202, 1, 9.0),
             r"not symmetric between landmarks: the worst pair is 3 \(id 'p3'\) and 202 .*, with "
-            r"[\d.]+ in row 3 and 9 in row 202, which differ by",
+            r"[\d.]+ in row 3 .*, column \d \(landmark 202.* and 9 in row 202 .*, column 1 \(landmark 3, .* differ by",
         ),
         (values()[:, ::-1], "instead of 0 from landmark .* to itself.*landmarks does not list the rows"),
     ],
@@ -559,7 +568,7 @@ def test_unusable_panels_are_told_and_removed(tmp_path, table, sentence):
     ids = [f"p{k}" for k in range(N)]
     source = array_panel(table, landmarks=LANDMARKS)
     with pytest.raises(InputError, match=sentence):
-        check_panel(source, Serial(), ids=ids)
+        check_panel(source, Serial(), names=PanelEntries(source.landmarks, ids))
     with pytest.raises(InputError, match=sentence):
         build_panel(source, tmp_path / "p.zarr", Serial(), ids=ids)
     assert not os.listdir(tmp_path)

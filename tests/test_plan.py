@@ -74,7 +74,7 @@ def test_a_refusal_names_a_limit_that_works_and_is_the_smallest(needs):
     budget = needs.budget(least)
     assert budget >= needs.rows.least >= 0
     assert needs.room(least) >= 0
-    RowMemory.plan(needs.rows, budget) if not needs.rows.resident else None
+    RowMemory.plan(needs.rows, budget)
     if least > 0:
         with pytest.raises(BudgetError) as refusal:
             needs.budget(least - 1)

@@ -131,3 +131,32 @@ def test_faults_are_sentences():
         choose(10, 3, "best", 0, unused)
     with pytest.raises(InputError, match="n_landmarks must be at most the number of points, 10, not 11"):
         choose(10, 11, "random", 0, unused)
+
+
+@pytest.mark.parametrize("method", ["maxmin", "kmeans++"])
+def test_too_few_landmarks_that_know_each_other_are_told_as_such(method):
+    """Also where the missing dissimilarities are not those of the last landmark: all points are distinct."""
+    between = cdist(points(60), points(60))
+    for i, j in ((3, 4), (5, 6), (7, 8)):
+        between[i, j] = between[j, i] = np.nan
+    told = r"n_landmarks is 60, but there are only 57 distinct points that know each other .*; ask for at most 57\.$"
+    for seed in range(10):
+        with pytest.raises(InputError, match=told):
+            choose(60, 60, method, seed, lambda i, others: between[i, others])
+        assert len(choose(60, 57, method, seed, lambda i, others: between[i, others])) == 57
+
+
+@pytest.mark.parametrize("method", ["maxmin", "kmeans++"])
+@pytest.mark.parametrize("factor", [1e-200, 1e-300, 1.0, 1e200, 1e300, np.inf])
+def test_all_points_are_chosen_where_they_are_distinct(method, factor):
+    """However small or large their dissimilarities are, also where those between two groups are infinite."""
+    between = cdist(points(60), points(60))
+    if np.isinf(factor):
+        between[:30, 30:] = between[30:, :30] = np.inf
+    else:
+        between *= factor
+    for seed in range(10):
+        chosen = choose(60, 60, method, seed, lambda i, others: between[i, others])
+        assert sorted(chosen.tolist()) == list(range(60))
+        if np.isfinite(factor) and method == "maxmin":
+            assert_array_equal(chosen, choose(60, 60, method, seed, distances_of(points(60))))

@@ -1,6 +1,8 @@
 import math
+import pickle
 from functools import cache
 
+import click
 import numpy as np
 import pytest
 from conftest import digit_distances
@@ -21,6 +23,8 @@ from sklearn.datasets import make_swiss_roll
 from sklearn.neighbors import kneighbors_graph
 
 from psmds_dist import rows, schedule
+from psmds_dist.checkpoint import NOWHERE
+from psmds_dist.cli import end
 from psmds_dist.config import RADIUS_TOL, SolverConfig
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
@@ -473,3 +477,25 @@ def test_what_a_cluster_does_to_a_run(digits, error, reason):
     assert 0 < len(found.history) < 12
     assert np.isfinite(found.embedding).all()
     assert np.isnan(found.stress.mse)
+
+
+@pytest.mark.parametrize("reason", StopReason)
+def test_every_reason_to_stop_has_its_words(reason):
+    """What results hold, what is said of it, and, where the run was cut short by others, what to do."""
+    assert StopReason(str(reason)) is reason
+    assert pickle.loads(pickle.dumps(reason)) is reason
+    assert reason.description
+    assert bool(reason.advice) == (reason.resumable and reason is not StopReason.INTERRUPTED)
+    assert reason.ends_all_starts == (reason.resumable or reason is StopReason.CALLBACK)
+
+
+@pytest.mark.parametrize("reason", StopReason)
+def test_the_command_line_can_end_for_every_reason(reason):
+    """Without a fault, or with a sentence that ends in what to do, and an exit code of its own."""
+    codes = {StopReason.INTERRUPTED: 130, StopReason.LOST: 75, StopReason.FATAL: 1}
+    if reason not in codes:
+        assert end(reason, "map.zarr", NOWHERE) is None
+        return
+    with pytest.raises(click.ClickException, match=r"the same command with --resume goes on\.$") as caught:
+        end(reason, "map.zarr", NOWHERE)
+    assert caught.value.exit_code == codes[reason]

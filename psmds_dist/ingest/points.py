@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from psmds_dist.arrays import fill
 from psmds_dist.check import require_size
 from psmds_dist.ingest.sources import file_identity, load_npy, require_numeric
-from psmds_dist.types import Floats, InputError, Rows
+from psmds_dist.types import Floats, InputError, Ints, Rows
 
 SCRATCH_BYTES = 1_000_000
 """Float64 distances computed at a time before they are converted: small enough for the cache."""
@@ -104,16 +104,16 @@ class Metric:
         """Whether 1 - <u, v> = |u - v|^2 / 2 of unit vectors does: pair by pair, and zero on the diagonal."""
         return self.name in ("cosine", "correlation") and not self.options
 
-    def prepared(self, points: Floats, first: int = 0, what: str = "point") -> Floats:
+    def prepared(self, points: Floats, numbers: Ints | None = None, what: str = "point") -> Floats:
         """Points in the form that `distances` takes, row by row.
 
-        Messages call them ``what``, and number them from ``first``.
+        Messages call them ``what``, by their ``numbers``, or by their places here.
         """
         if not self.of_units:
             return points
         if self.name == "correlation":
             points = points - points.mean(axis=1, keepdims=True)
-        return _unit(points, self.name, first, what)
+        return _unit(points, self.name, numbers, what)
 
     def distances(self, points: Floats, others: Floats, out: Floats) -> Floats:
         """Fill ``out`` with the distances from prepared points to prepared others."""
@@ -156,10 +156,11 @@ def _space(source: Points) -> _Space:
     return _Space(metric.prepared(points), metric)
 
 
-def _unit(points: Floats, metric: str, first: int, what: str) -> Floats:
+def _unit(points: Floats, metric: str, numbers: Ints | None, what: str) -> Floats:
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     if (lengths == 0).any():
-        row = first + int((lengths == 0).argmax())
+        place = int((lengths == 0).argmax())
+        row = place if numbers is None else numbers[place]
         kind = "constant" if metric == "correlation" else "zero"
         raise InputError(f"{what} {row} is {kind}, so its {metric} distance is undefined; leave it out.")
     units: Floats = points / lengths
