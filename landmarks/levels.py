@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -43,6 +44,9 @@ LEAST = 300
 
 THIN = 0.1
 """Spread of nearly exact landmarks along an axis, as a share of the scale, below which they may not need it."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Around a change of the number of BLAS threads: of two fits, the first to end would restore it under the other."""
 
 Run = Callable[..., Solution]
 """Solves with a configuration, from a start if one is given."""
@@ -163,7 +167,8 @@ def classical(values: Rows, n_components: int) -> Floats:
     inner = np.square(values, dtype=np.float64) / -2
     inner -= inner.mean(axis=0)
     inner -= inner.mean(axis=1)[:, None]
-    with _threads().limit(limits=1, user_api="blas"):  # the order of its sums depends on threads
+    # the order of sums in BLAS depends on its threads, whose number is that of the whole process
+    with _ONE_AT_A_TIME, _threads().limit(limits=1, user_api="blas"):
         spread, axes = eigh(inner, subset_by_index=[size - n_components, size - 1], check_finite=False)
         if spread.size < n_components:  # among equal eigenvalues LAPACK may find fewer than were asked for
             spread, axes = (part[..., -n_components:] for part in eigh(inner, check_finite=False))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.arrays import fill, is_masked, numbers_of
 from psmds_dist.indices import check_landmarks
-from psmds_dist.ingest.sources import MappedFile, file_identity, load_npy, mapped_file, require_numeric
+from psmds_dist.ingest.sources import MappedFile, NpyFile, file_identity, load_npy, mapped_file, require_numeric
 from psmds_dist.rows import layout_of
 from psmds_dist.types import InputError, Ints, Rows, RowSource
 
@@ -92,11 +92,7 @@ class ArrayPanel:
 
 @dataclass(frozen=True, eq=False)
 class NpyPanel:
-    """A panel, or points, in a ``.npy`` file; made by `npy_panel`.
-
-    The file is mapped for each read and let go after it, so that its pages do not count as memory of the
-    process.
-    """
+    """A panel, or points, in a ``.npy`` file; made by `npy_panel`."""
 
     path: str
     n: int
@@ -107,9 +103,13 @@ class NpyPanel:
     band = 1
 
     @cached_property
+    def _file(self) -> NpyFile:
+        return NpyFile(self.path)
+
+    @property
     def copies(self) -> int:
         """Rows as delivered, and as they are mapped."""
-        return 1 + -(-load_npy(self.path).dtype.itemsize // self.dtype.itemsize)
+        return 1 + -(-self._file.mapped().dtype.itemsize // self.dtype.itemsize)
 
     def changed(self) -> bool:
         """Whether a file has been written since it was opened, unless the table is known by its content."""
@@ -117,11 +117,13 @@ class NpyPanel:
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        fill(out[: hi - lo], load_npy(self.path)[lo:hi])
+        with self._file.reading() as values:
+            fill(out[: hi - lo], values[lo:hi])
 
     def read_picked(self, rows: Ints, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: rows.size]``, of width ``hi - lo``, with entries ``lo`` to ``hi`` of some rows."""
-        fill(out[: rows.size], load_npy(self.path)[rows, lo:hi])
+        with self._file.reading() as values:
+            fill(out[: rows.size], values[rows, lo:hi])
 
 
 def array_panel(values: Any, dtype: str = "float32", landmarks: Sequence[int] | Ints | None = None) -> ArrayPanel:

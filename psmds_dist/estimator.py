@@ -87,7 +87,8 @@ class PatternSearchMDS(OnCluster):
         Dask cluster that does the work. None works in this process.
     memory_limit : int or str, default=None
         Bytes a worker (or this process) may take, such as ``"4 GiB"``. Rows beyond it are streamed. None
-        takes 80 % of the free memory, or half of a Dask worker's limit.
+        takes 80 % of the free memory, or half of a Dask worker's limit. Fits in several threads of one process
+        take as much each.
     n_jobs : int, default=None
         Kernel threads in this process; None or -1 takes all. Dask workers use their own number of threads.
     scratch : path, default=None

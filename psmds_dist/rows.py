@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar, cast
@@ -221,28 +223,45 @@ class ResidentRows:
 
 
 HeldRows = RowCache | ResidentRows
-_HELD: dict[str, RowCache] = {}
+CacheSlot = dict[str, RowCache]
+"""Room for the rows of one source."""
+
+_HELD: CacheSlot = {}
+"""Rows held for the tasks of a cluster: one slot, since the memory limit of a worker is that of its process."""
+
+_SLOT: ContextVar[CacheSlot] = ContextVar("psmds-row-cache", default=_HELD)
 _HELD_LOCK = threading.Lock()
 
 
-def hold(source: RowSource, budget: int) -> HeldRows:
-    """Rows of ``source`` held by this process; those of another source are let go first.
+@contextmanager
+def held_in(slot: CacheSlot) -> Iterator[None]:
+    """Hold rows in a slot of the caller's own: runs in several threads would evict each other's rows every round."""
+    token = _SLOT.set(slot)
+    try:
+        yield
+    finally:
+        _SLOT.reset(token)
 
-    A matrix that is in memory anyway is used where it is, and pushes nothing out.
+
+def hold(source: RowSource, budget: int) -> HeldRows:
+    """Rows of ``source``, held in the current slot; those of another source are evicted from it first.
+
+    A matrix that is in memory anyway is used where it is, and evicts nothing.
     """
     matrix = getattr(source, "resident", None)
     if matrix is not None:
         return ResidentRows(matrix, layout_of(source))
     key = f"{source.token}:{budget}"
+    slot = _SLOT.get()
     with _HELD_LOCK:
-        if key not in _HELD:
-            _HELD.clear()
-            _HELD[key] = RowCache(source, budget)
-        return _HELD[key]
+        if key not in slot:
+            slot.clear()
+            slot[key] = RowCache(source, budget)
+        return slot[key]
 
 
 def release() -> None:
-    """Let go of all rows that this process holds, and of the sources they came from."""
+    """Free all rows that this process holds for tasks of a cluster, and the sources they came from."""
     forget()
     with _HELD_LOCK:
         _HELD.clear()

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sklearn.utils import get_tags
 
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.estimator import seed_from
+from psmds_dist.ingest import ArrayRows
 from psmds_dist.types import BudgetError, InputError
 
 N = 130
@@ -33,6 +35,26 @@ def matrix(points):
 @pytest.fixture(scope="module")
 def fitted(matrix):
     return PatternSearchMDS(random_state=0).fit(matrix)
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1])
+def test_fits_side_by_side_read_as_many_rows_as_in_turn_and_give_the_same_maps(matrix, n_jobs, monkeypatch):
+    read, rows_read = ArrayRows.read, []
+
+    def counted(self, lo, hi, out):
+        rows_read.append(hi - lo)  # of float64, so that float32 rows are copied
+        read(self, lo, hi, out)
+
+    def fitted(seed):
+        return PatternSearchMDS(random_state=seed, n_jobs=n_jobs).fit(matrix).embedding_
+
+    monkeypatch.setattr(ArrayRows, "read", counted)
+    in_turn, alone = [fitted(seed) for seed in range(6)], sum(rows_read)
+    rows_read.clear()
+    with ThreadPoolExecutor(3) as pool:
+        side_by_side = list(pool.map(fitted, range(6)))
+    np.testing.assert_array_equal(in_turn, side_by_side)
+    assert sum(rows_read) == alone > 0
 
 
 def test_parameters_are_those_of_the_constructor():

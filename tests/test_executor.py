@@ -150,15 +150,30 @@ def _held():
     return len(rows._HELD)
 
 
+def held_by(executor):
+    """How many row caches each process that works for an executor holds."""
+    if isinstance(executor, InProcessExecutor):
+        return [len(executor._rows)]
+    return list(executor._client.run(_held).values())
+
+
 def test_close_lets_go_of_the_rows(executor):
     source = ArrayRows(np.ones((500, 500)))  # float64, so float32 rows must be cached
     held = [nbytes for _, nbytes in executor.run(partial(_hold_some, source=source), range(32))]
     assert len(held) == executor.n_workers
     assert min(held) >= 500 * 500 * 4 // 2
-    count = _held if isinstance(executor, InProcessExecutor) else lambda: executor._client.run(_held)
-    assert count() == 1 or set(count().values()) == {1}
+    assert set(held_by(executor)) == {1}
     executor.close()
-    assert count() == 0 or set(count().values()) == {0}
+    assert set(held_by(executor)) == {0}
+
+
+def test_runs_of_one_process_hold_rows_each_for_itself():
+    one, other = InProcessExecutor(), InProcessExecutor()
+    list(one.run(partial(_hold_some, source=ArrayRows(np.ones((500, 500)))), range(32)))
+    list(other.run(partial(_hold_some, source=ArrayRows(np.zeros((500, 500)))), range(32)))
+    assert (held_by(one), held_by(other)) == ([1], [1])
+    other.close()
+    assert (held_by(one), held_by(other)) == ([1], [0])
 
 
 def test_peak_memory_is_that_of_each_worker_alone(client):

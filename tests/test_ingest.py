@@ -99,6 +99,80 @@ def test_npy_files_of_any_kind(tmp_path, dtype, form, step):
     np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(source))), matrix.astype("float32"))
 
 
+def opened(monkeypatch):
+    """List that tells which files NumPy opens from now on."""
+    load, files = np.load, []
+
+    def noted(path, **options):
+        files.append(os.path.basename(path))
+        return load(path, **options)
+
+    monkeypatch.setattr(np, "load", noted)
+    return files
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, squareform])
+def test_an_npy_file_is_opened_once_however_often_it_is_read(tmp_path, monkeypatch, form):
+    matrix = squareform(pdist(points()))
+    source = open_npy(saved(tmp_path / "d.npy", form(matrix)), "float64")
+    files = opened(monkeypatch)
+    for step in (1, 5):
+        np.testing.assert_array_equal(read_all(source, step), matrix)
+    source.read_columns(0, 97, np.empty((97, 97)))
+    assert source.copies == 2
+    assert files == ["d.npy"]
+    np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(source))), matrix)
+    assert files == ["d.npy"] * 2
+
+
+def test_a_pickled_npy_matrix_has_none_of_its_entries_in_it(tmp_path):
+    source = open_npy(saved(tmp_path / "d.npy", np.zeros((500, 500))))
+    read_all(source)
+    assert len(pickle.dumps(source)) < 2000
+
+
+MAPPED = """
+import sys
+import numpy as np
+import psutil
+from psmds_dist.ingest import open_npy
+
+source = open_npy(sys.argv[1])
+out = np.ones((100, source.n), np.float32)
+before = psutil.Process().memory_info().rss
+for lo in range(0, source.n, 100):
+    source.read(lo, lo + 100, out)
+assert not out.any()
+print(psutil.Process().memory_info().rss - before)
+"""
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_pages_of_an_npy_file_do_not_stay_in_the_memory_of_the_process(tmp_path, order):
+    place = saved(tmp_path / "d.npy", np.zeros((3000, 3000), order=order))  # 72 MB
+    done = subprocess.run([sys.executable, "-c", MAPPED, place], check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 10e6
+
+
+def test_an_npy_file_that_was_replaced_is_read_as_it_was_opened_and_known_as_changed(tmp_path):
+    matrix = squareform(pdist(points()))
+    source = open_npy(saved(tmp_path / "d.npy", matrix), "float64")
+    read_all(source)
+    assert not source.changed()
+    os.replace(saved(tmp_path / "other.npy", 2 * matrix[:50, :50]), tmp_path / "d.npy")
+    np.testing.assert_array_equal(read_all(source), matrix)
+    assert source.changed()
+
+
+def test_an_npy_file_that_is_cut_short_while_it_is_mapped_is_told(tmp_path):
+    """Reading on in the mapping would end the process with SIGBUS."""
+    source = open_npy(saved(tmp_path / "d.npy", np.zeros((500, 500))))
+    read_all(source)
+    os.truncate(tmp_path / "d.npy", 5000)
+    with pytest.raises(InputError, match=r"d\.npy is not a .npy file of numbers \(mmap length is greater"):
+        read_all(source)
+
+
 def test_columns_are_rows_of_the_transpose(tmp_path):
     matrix = np.random.default_rng(0).random((50, 50))
     for source in (open_npy(saved(tmp_path / "d.npy", matrix), "float64"), ArrayRows(matrix, "float64")):

@@ -1,12 +1,14 @@
 """Maps of the landmarks from coarse to fine."""
 
+import threading
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.datasets import load_digits
 from sklearn.manifold import ClassicalMDS
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from landmarks import kernels
 from landmarks.levels import LEAST, Among, classical, map_landmarks
@@ -57,6 +59,37 @@ def test_classical_scaling_does_not_depend_on_threads():
         with threadpool_limits(threads):
             found.append(classical(t, 2))
     assert_array_equal(*found)
+
+
+def blas_threads():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_blas_has_one_thread_in_a_classical_scaling_while_another_thread_ends_one(monkeypatch):
+    """The first to begin is the first to end, and restores the number of threads of the whole process."""
+    import scipy.linalg
+
+    eigh, entered, seen = scipy.linalg.eigh, threading.Semaphore(0), []
+
+    def overlapping(*args, **options):
+        if threading.current_thread() is first:
+            entered.release()
+            first_may_end.wait(0.5)  # in vain where the second waits for its turn
+        else:
+            first_may_end.set()
+            first.join()
+        seen.append(blas_threads())
+        return eigh(*args, **options)
+
+    monkeypatch.setattr(scipy.linalg, "eigh", overlapping)
+    first_may_end, before = threading.Event(), blas_threads()
+    first, second = (threading.Thread(target=classical, args=(digits(60), 2)) for _ in range(2))
+    first.start()
+    assert entered.acquire(timeout=30)
+    second.start()
+    second.join(30)
+    assert seen == [{1}, {1}]
+    assert blas_threads() == before
 
 
 @pytest.mark.parametrize("n", [LEAST, 2 * LEAST + 40])

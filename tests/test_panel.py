@@ -90,6 +90,16 @@ def test_tables_give_their_rows(tmp_path, dtype, order):
         np.testing.assert_array_equal(picked(source, LANDMARKS), table[LANDMARKS].astype("float64"))
 
 
+def test_an_npy_table_is_opened_once_however_often_it_is_read(tmp_path, monkeypatch):
+    source = npy_panel(saved(tmp_path / "x.npy", points()), "float64")
+    load, opened = np.load, []
+    monkeypatch.setattr(np, "load", lambda path, **options: opened.append(path) or load(path, **options))
+    for _ in range(2):
+        np.testing.assert_array_equal(read_all(source, 10), points())
+        np.testing.assert_array_equal(picked(source, LANDMARKS), points()[LANDMARKS])
+    assert opened == [str(tmp_path / "x.npy")]
+
+
 def test_identity_of_a_table_in_memory_is_its_content():
     assert array_panel(points()).token == array_panel(np.asfortranarray(points())).token
     assert array_panel(points()).token != array_panel(points(seed=1)).token

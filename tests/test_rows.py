@@ -268,6 +268,18 @@ def test_a_process_holds_the_rows_of_one_source_and_budget():
     assert one.rows_read == 3 * 96
 
 
+def test_rows_held_in_a_slot_of_their_own_stay_while_others_come_and_go():
+    one, other = MatrixRows(matrix(96), token="one"), MatrixRows(matrix(96), token="other")
+    slot, budget = {}, 40 * block_bytes(96)
+    with rows.held_in(slot):
+        held = rows.hold(one, budget)
+    rows.hold(other, budget)
+    rows.release()
+    with rows.held_in(slot):
+        assert rows.hold(one, budget) is held
+    assert list(slot.values()) == [held]
+
+
 def test_what_is_held_is_freed_with_its_release():
     rows.hold(MatrixRows(matrix(96)), 40 * block_bytes(96))
     rows.release()

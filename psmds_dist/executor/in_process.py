@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import psutil
 
-from psmds_dist import rows
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.partition import groups
+from psmds_dist.rows import CacheSlot, held_in
 
 R = TypeVar("R")
 
@@ -29,13 +29,14 @@ class InProcessExecutor:
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads
+        self._rows: CacheSlot = {}
 
     def run(
         self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
     ) -> Iterator[tuple[Sequence[int], R]]:
         """Yield the result of each group, in order."""
         for part in groups(blocks, group):
-            with parallel_region(self._threads):
+            with parallel_region(self._threads), held_in(self._rows):
                 result = work(part)
             yield part, result
 
@@ -63,8 +64,8 @@ class InProcessExecutor:
         collection.compute()
 
     def close(self) -> None:
-        """Let go of the rows this run has read."""
-        rows.release()
+        """Free the rows this run has read."""
+        self._rows.clear()
 
 
 def resident() -> tuple[int, int]:

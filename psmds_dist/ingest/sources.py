@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -135,13 +137,69 @@ class MappedFile:
             return False
 
 
+def mapped_file(values: Numbers) -> MappedFile | None:
+    """File that an array is mapped from to be read; where its owner may write as well, the file's time tells late."""
+    owner: Any = values
+    while owner is not None and not isinstance(owner, np.memmap):
+        owner = getattr(owner, "base", None)
+    if owner is None or owner.filename is None or owner.mode not in ("r", "c"):
+        return None
+    try:
+        return MappedFile.of(os.path.abspath(owner.filename))
+    except OSError:  # it is gone already
+        return None
+
+
+class NpyFile:
+    """A ``.npy`` file that is opened and mapped once by each process that reads it.
+
+    Pages are given back after each read, so that they do not count as memory of the process. A file that was replaced
+    is read as it was; one that was written to is mapped anew, since a read beyond the end of a file that was cut short
+    would kill the process.
+
+    Parameters
+    ----------
+    path : str
+        Absolute path of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._values: Numbers | None = None
+        self._opened: MappedFile | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path alone: each process maps the file for itself."""
+        return NpyFile, (self.path,)
+
+    def mapped(self) -> Numbers:
+        """Array of the file, none of it read."""
+        if self._values is None or (self._opened is not None and self._opened.changed()):
+            self._values = load_npy(self.path)
+            self._opened = mapped_file(self._values)
+        return self._values
+
+    @contextmanager
+    def reading(self) -> Iterator[Numbers]:
+        """Yield the array to read from; copy what is to stay, since its pages are given back afterwards."""
+        values = self.mapped()
+        try:
+            yield values
+        finally:
+            _mapping(values).madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(values: Numbers) -> mmap.mmap:
+    """Mapping that an array from `load_npy` lies in."""
+    owner: Any = values
+    while not isinstance(owner, mmap.mmap):
+        owner = owner.base
+    return owner
+
+
 @dataclass(frozen=True)
 class NpyMatrix:
-    """A ``.npy`` file with a square matrix, or SciPy's condensed form of one.
-
-    The file is mapped for each read and let go after it, so that its pages do not count as memory of the
-    process.
-    """
+    """A ``.npy`` file with a square matrix, or SciPy's condensed form of one."""
 
     path: str
     n: int
@@ -151,9 +209,13 @@ class NpyMatrix:
     """All rows where a row lies scattered over the file: many at once then share its pages."""
 
     @cached_property
+    def _file(self) -> NpyFile:
+        return NpyFile(self.path)
+
+    @property
     def copies(self) -> int:
         """Rows as delivered, and as they are mapped."""
-        return 1 + -(-load_npy(self.path).dtype.itemsize // self.dtype.itemsize)
+        return 1 + -(-self._file.mapped().dtype.itemsize // self.dtype.itemsize)
 
     @property
     def scratch(self) -> int:
@@ -166,11 +228,13 @@ class NpyMatrix:
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        fill_rows(load_npy(self.path), self.n, lo, hi, out)
+        with self._file.reading() as values:
+            fill_rows(values, self.n, lo, hi, out)
 
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
-        fill_rows(load_npy(self.path).T, self.n, lo, hi, out)
+        with self._file.reading() as values:
+            fill_rows(values.T, self.n, lo, hi, out)
 
 
 def open_npy(path: str | os.PathLike[str], dtype: str = "float32") -> NpyMatrix:
@@ -197,19 +261,6 @@ def open_matrix(path: Any, dtype: str | None = None) -> NpyMatrix | ZarrRows:
 
     is_file = isinstance(path, str | os.PathLike) and os.path.isfile(path) and not begins_with(path, ZIP)
     return open_npy(path, dtype or "float32") if is_file else open_rows(path, dtype)
-
-
-def mapped_file(values: Numbers) -> MappedFile | None:
-    """File that an array is mapped from to be read; where its owner may write as well, the file's time tells late."""
-    owner: Any = values
-    while owner is not None and not isinstance(owner, np.memmap):
-        owner = getattr(owner, "base", None)
-    if owner is None or owner.filename is None or owner.mode not in ("r", "c"):
-        return None
-    try:
-        return MappedFile.of(os.path.abspath(owner.filename))
-    except OSError:  # it is gone already
-        return None
 
 
 class ArrayRows:
