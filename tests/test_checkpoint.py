@@ -516,7 +516,7 @@ def test_a_landmark_run_is_the_same_with_its_panel_in_memory_or_on_disk(tmp_path
 
 
 DASK = f"{sys.executable} -m distributed.cli.dask_{{}}"
-PSMDS = [sys.executable, "-m", "psmds_dist.cli"]
+PSMDS = [sys.executable, "-m", "psmds_dist"]
 
 
 @pytest.fixture(scope="module")
