@@ -24,6 +24,8 @@ from landmarks.warm import warm_up_landmarks
 from psmds_dist.checkpoint import NOWHERE, Identity, Keeper
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.indices import check_landmarks
+from psmds_dist.interrupts import heard
+from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import exceeded
 from psmds_dist.quality import Stress, principal, turned
@@ -33,6 +35,7 @@ from psmds_dist.solve import Solution, solve
 from psmds_dist.types import Floats, InputCheck, InputError, Ints, RowSource
 
 
+@heard()
 def fit(
     data: Data,
     config: LandmarkConfig,
@@ -67,6 +70,8 @@ def fit(
     check = identity = None
     try:
         if matrix is not None:
+            executor.prepare(partial(warm_up_scan, matrix.dtype.name))
+            clock.leave_out()
             names = None if data.ids is None else list(data.ids)
             check, data = checked(matrix, executor, names, limit), data.trusted()
             clock.end("check")
@@ -128,6 +133,7 @@ def _identity(panel: Panel, names: PanelEntries, config: LandmarkConfig, executo
 
 def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> LandmarkFit:
     run.executor.prepare(partial(warm_up_landmarks, run.config.n_components, run.panel.dtype.name))
+    run.clock.leave_out()
     among, mapped = _mapped(run)
     frame, found = _placed(run, among, mapped)
     passes, solution = 0, None

@@ -7,6 +7,7 @@ from landmarks.fit import fit
 from landmarks.levels import LEAST
 from landmarks.refine import polish_radius
 from landmarks.types import LandmarkConfig
+from landmarks.warm import warm_up_landmarks
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.starts import Start
@@ -16,23 +17,34 @@ SHARE = 8
 """One point in so many is a landmark, from 300 landmarks up to the usual number."""
 
 
-def start(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+class LandmarkStart:
     """Embed landmarks and place everybody else, without a pass over the matrix.
 
     That is little work, all of it done in this process: a cluster would need a shared place for the panel first.
     Raises InputError or BudgetError where landmarks do not do (all alike, say) or do not fit into memory.
     """
-    near = executor if executor.in_process else InProcessExecutor()
-    settings = LandmarkConfig(
-        n_components=config.n_components,
-        n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // SHARE)),
-        seed=config.seed,
-        evidence=False,
-        rough=True,
-    )
-    data = MatrixData(source)
-    try:
-        found = fit(data.trusted(), settings, near, memory_limit=memory_limit)
-    except InputError:  # rows that are damaged say so where checksums are tested
-        found = fit(data, settings, near, memory_limit=memory_limit)
-    return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))
+
+    def __call__(self, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+        """Find the start."""
+        near = executor if executor.in_process else InProcessExecutor()
+        settings = LandmarkConfig(
+            n_components=config.n_components,
+            n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // SHARE)),
+            seed=config.seed,
+            evidence=False,
+            rough=True,
+        )
+        data = MatrixData(source)
+        try:
+            found = fit(data.trusted(), settings, near, memory_limit=memory_limit)
+        except InputError:  # rows that are damaged say so where checksums are tested
+            found = fit(data, settings, near, memory_limit=memory_limit)
+        return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))
+
+    def warm_up(self, config: SolverConfig, dtype: str) -> None:
+        """Compile what finding the start calls."""
+        warm_up_landmarks(config.n_components, dtype)
+
+
+start = LandmarkStart()
+"""What the entry point offers."""

@@ -244,6 +244,10 @@ class Clock:
         self._tell(f"{stage}: {now - self._last:.2f} s")
         self._last = now
 
+    def leave_out(self) -> None:
+        """Count what has passed since the last stage, such as compiling, in no stage."""
+        self._last = time.perf_counter()
+
 
 @dataclass(frozen=True)
 class Run:

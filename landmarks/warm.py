@@ -20,4 +20,6 @@ def warm_up_landmarks(n_components: int, dtype: str) -> None:
     with parallel_region():
         x = place(rows, np.arange(2), frame)[0]
         for arithmetic in {rows.dtype, np.dtype(np.float64)}:  # radii too small for float32 are tried in float64
-            kernels.pull_landmarks(rows, np.arange(2), x.astype(arithmetic), frame.y.astype(arithmetic), 0.1)
+            y = frame.y.astype(arithmetic)
+            kernels.search(rows, np.arange(2), y, x, np.zeros(2), 1.0, 1.0, 1)
+            kernels.pull_landmarks(rows, np.arange(2), x.astype(arithmetic), y, 0.1)

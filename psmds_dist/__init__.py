@@ -5,10 +5,10 @@ Names are loaded on first use, so that importing the package costs next to nothi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # what type checkers take for true; importing typing would take longer than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from psmds_dist.compare import classical_mds, smacof
     from psmds_dist.errors import BudgetError, ClusterLost, InputError, PsmdsError, WorkerError
     from psmds_dist.estimator import PatternSearchMDS
@@ -57,6 +57,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(f"psmds_dist.{_HOMES[name]}"), name)
 
 

@@ -50,6 +50,12 @@ ZIP = b"PK\x03\x04"
 """How an ``.npz`` archive of somebody else begins."""
 
 IDENTITY = "identity"
+MARK = f"{IDENTITY}.npy".encode()
+"""Name of the first member of every state, at the beginning of its archive and in the directory at the end."""
+
+EDGE = 4096
+"""Bytes at either end of a state that hold its mark; where one end is damaged the other tells."""
+
 VERSION = "psmds-dist"
 """Part of an identity that does not matter to a run that has ended."""
 
@@ -80,7 +86,7 @@ class Strand:
     def save(self, number: int, state: Callable[[], Arrays], *, now: bool = False) -> None:
         """Keep a state, when enough work has been done since the last one or when it must be ``now``."""
         if (now or self.due) and self.add(number, state()):
-            for old in self._files()[:-GENERATIONS]:
+            for old in self._states()[:-GENERATIONS]:
                 old.unlink(missing_ok=True)
 
     def add(self, number: int, arrays: Arrays) -> bool:
@@ -97,7 +103,7 @@ class Strand:
 
     def forget(self) -> None:
         """Remove all states."""
-        for path in self._files():
+        for path in self._states():
             path.unlink(missing_ok=True)
 
     @property
@@ -106,14 +112,17 @@ class Strand:
         return self._checkpoint.due
 
     def _whole(self) -> Iterator[Arrays]:
-        for path in reversed(self._files()):
+        for path in reversed(self._of_this(self._checkpoint.candidates())):
             try:
                 yield {name: values for name, values in _read(path).items() if name != IDENTITY}
             except (OSError, ValueError) as error:
                 self._checkpoint.say(f"{path} is damaged ({_first_line(error)}) and left out.")
 
-    def _files(self) -> list[Path]:
-        return [path for path in self._checkpoint.states() if path.name.rsplit(".", 2)[0] == self._name]
+    def _states(self) -> list[Path]:
+        return self._of_this(self._checkpoint.states())
+
+    def _of_this(self, paths: list[Path]) -> list[Path]:
+        return [path for path in paths if path.name.rsplit(".", 2)[0] == self._name]
 
 
 class Checkpoint:
@@ -180,9 +189,14 @@ class Checkpoint:
         """Whether there is something to go on from."""
         return any(self.states())
 
+    def candidates(self, names: re.Pattern[str] = NAME) -> list[Path]:
+        """Files that have the name of a state, in the order of their numbers; archives of somebody else are none."""
+        named = sorted(path for path in self.folder.glob("*.npz") if names.fullmatch(path.name))
+        return [path for path in named if not _edges(path).startswith(ZIP)]
+
     def states(self, names: re.Pattern[str] = NAME) -> list[Path]:
-        """Files of ours in the directory, in the order of their numbers; archives of somebody else are none."""
-        return sorted(path for path in self.folder.glob("*.npz") if names.fullmatch(path.name) and _is_ours(path))
+        """Files in the directory that were written as states, whole or damaged: only these are ever removed."""
+        return [path for path in self.candidates(names) if _is_ours(path)]
 
     def bind(self, identity: Identity) -> None:
         """Take up the run that ``identity`` describes.
@@ -219,6 +233,8 @@ class Checkpoint:
     def write(self, name: str, arrays: Arrays) -> None:
         """Write a file that is found whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        if (self.folder / name).exists() and not _is_ours(self.folder / name):
+            raise FileExistsError(f"{self.folder / name} is not a state of psmds-dist and will not be replaced")
         contents: dict[str, Any] = {IDENTITY: np.array(json.dumps(self._identity)), **arrays}
         with file_beside(self.folder / name) as fresh, fresh.open("w+b") as file:
             file.write(bytes(DIGEST_BYTES))
@@ -339,11 +355,20 @@ def _require_same(target: str, finished: Identity, identity: Identity) -> None:
 
 
 def _is_ours(path: Path) -> bool:
+    """Whether a file is a state, whole or damaged, or one of which only the place for its digest is written."""
+    edges = _edges(path)
+    return not edges.startswith(ZIP) and (MARK in edges or not edges.strip(b"\0"))
+
+
+def _edges(path: Path) -> bytes:
+    """Both ends of a file; what is none, or has gone, looks like the archive of somebody else."""
     try:
         with path.open("rb") as file:
-            return file.read(len(ZIP)) != ZIP
+            head = file.read(EDGE)
+            file.seek(max(len(head), os.fstat(file.fileno()).st_size - EDGE))
+            return head + file.read(EDGE)
     except (FileNotFoundError, IsADirectoryError):  # a run that lives may just have removed it
-        return False
+        return ZIP
 
 
 def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -20,7 +21,8 @@ import click
 from psmds_dist import __version__
 from psmds_dist.errors import ClusterLost, DissimilarityWarning, Finished, InputError, PsmdsError, StorageError
 from psmds_dist.files import folder_above
-from psmds_dist.interrupts import terminable
+from psmds_dist.interrupts import Interrupts, terminable
+from psmds_dist.streams import discard_output
 
 if TYPE_CHECKING:
     from psmds_dist.checkpoint import Checkpoint
@@ -40,6 +42,10 @@ INTERRUPTED = 130
 
 TRY_AGAIN = 75
 """Exit code of a run that lost its cluster and can go on: "try again later" (EX_TEMPFAIL of sysexits.h)."""
+
+
+UNWRITABLE = "standard output cannot be written ({}): send it to a file or command that takes it."
+"""What is said where the answer of a command is lost."""
 
 
 class Positive(click.FloatRange):
@@ -94,15 +100,20 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; its faults become sentences, and a SIGTERM is a Ctrl-C."""
+        interrupts = Interrupts()
         try:
-            with terminable():
+            with terminable() as interrupts:
                 return super().invoke(ctx)
         except ClusterLost as error:
             how = _going_on(ctx) or "nothing is kept yet, so give the same command again"
             raise Resumable(f"{str(error).removesuffix('.')}; {how}.") from None
         except (PsmdsError, OSError) as error:
             raise click.ClickException(_sentence(error)) from None
-        except KeyboardInterrupt:
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except (KeyboardInterrupt, Exception) as error:
+            if isinstance(error, Exception) and not interrupts.came:
+                raise  # a Ctrl-C in the middle of an import may come out as any error
             raise Interrupted(f"interrupted; {_going_on(ctx)}".removesuffix("; ") + ".") from None
 
 
@@ -115,6 +126,26 @@ class Resumable(click.ClickException):
     """A run that was cut short through no fault of its own, and can go on."""
 
     exit_code = TRY_AGAIN
+
+
+def tell(text: str) -> None:
+    """Print words about a run; its result does not depend on whether they can be written."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        discard_output()
+        if error.errno not in (errno.EPIPE, errno.EBADF):  # nobody reads on, or it was closed from the start
+            click.echo(f"Note: standard output is lost ({error.strerror}), the result is not.", err=True)
+
+
+def answer(text: str) -> None:
+    """Print what a command was asked for; it fails when that cannot be written."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:  # who reads it has seen enough
+        raise click.exceptions.Exit(1) from None
+    except OSError as error:
+        raise StorageError(UNWRITABLE.format(error.strerror)) from None
 
 
 def _sentence(error: Exception) -> str:
@@ -199,7 +230,7 @@ def running(
     if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
         raise click.UsageError("give one of --workers, --scheduler and --scheduler-file.")
     with ExitStack() as stack:
-        stack.enter_context(_ending(_silent if quiet else click.echo))
+        stack.enter_context(_ending(_silent if quiet else tell))
         stack.enter_context(_notes(quiet))
         if workers is not None:
             threads = threads or max(1, available_threads() // workers)
@@ -286,7 +317,7 @@ def _build(
         )
     if not options["quiet"]:
         size = format_bytes(check.n**2 * source.dtype.itemsize)
-        click.echo(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+        tell(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
 
 
 def say_how_to_go_on(target: str) -> None:
@@ -406,7 +437,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     from psmds_dist.run import CERTIFICATE_MISSING, embed
     from psmds_dist.store import require_result_place
 
-    say = _silent if options["quiet"] else click.echo
+    say = _silent if options["quiet"] else tell
     names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share", "moves")
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
@@ -541,10 +572,9 @@ def info(path: str, as_json: bool) -> None:
 
     facts = describe_run(path) or describe(path)
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        answer(json.dumps(facts, indent=2))
         return
-    for line in fact_lines(facts):
-        click.echo(line)
+    answer("\n".join(fact_lines(facts)))
 
 
 @main.command()
@@ -579,12 +609,12 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
     with running(**where_to_run_of(options)) as executor:
         executor.require(source.path)
         stress = measure(source, found.embedding, executor, options["memory_limit"])
-    click.echo(stress_lines(stress))
+    answer(stress_lines(stress))
     if worst:
         rows = [[name, f"{value:.4f}"] for name, value in worst_points(stress, found.ids, worst)]
-        click.echo("\n" + table(["worst points", "point stress"], rows))
+        answer("\n" + table(["worst points", "point stress"], rows))
     if compare:
-        click.echo("\n" + table(*_comparisons(source, found, compare)))
+        answer("\n" + table(*_comparisons(source, found, compare)))
 
 
 def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
@@ -654,8 +684,8 @@ def plan(matrix: str | None, points: int | None, n_landmarks: int | None, **opti
         network=_speed(options["network"], "--network"),
     )
     job = job_of(made, dims, threads, epochs=options["epochs"], checked=checked, computed=options["computed"])
-    click.echo(made.describe())
-    click.echo(report(made, job, rates))
+    answer(made.describe())
+    answer(report(made, job, rates))
 
 
 def _require_one_job(matrix: str | None, points: int | None, n_landmarks: int | None, computed: bool) -> None:
@@ -686,7 +716,7 @@ def export(result: str, output: str, overwrite: bool) -> None:
 
     require_output(output, overwrite, result)
     export_stored(result, output)
-    click.echo(f"{output}: the coordinates of {result}")
+    tell(f"{output}: the coordinates of {result}")
 
 
 def require_output(output: str, overwrite: bool, *read: str) -> None:
@@ -708,7 +738,7 @@ def certificates(directory: str) -> None:
     from psmds_dist.executor import write_certificates
 
     write_certificates(directory)
-    click.echo(f"{directory}: certificate.pem and key.pem, readable by you alone, valid for a year")
+    tell(f"{directory}: certificate.pem and key.pem, readable by you alone, valid for a year")
 
 
 @main.command()
@@ -719,8 +749,4 @@ def demo(output: str, workers: int, points: int) -> None:
     """Embed real digits and a large manifold on Dask workers of this machine, and draw both maps."""
     from psmds_dist.demo import run
 
-    run(Path(output), workers, points, click.echo)
-
-
-if __name__ == "__main__":
-    main()
+    run(Path(output), workers, points, tell)

@@ -26,6 +26,7 @@ from psmds_dist.plot import save_map
 from psmds_dist.report import progress, table
 from psmds_dist.results import write_result
 from psmds_dist.run import Embedding, embed
+from psmds_dist.starts import warm_up_start
 from psmds_dist.store import open_rows
 from psmds_dist.types import Floats, InputError
 
@@ -85,6 +86,7 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
         with _timed(say, "Compiling kernels, kept on disk for next time"):
             executor.prepare(partial(warm_up_solver, 2, "float32", 2))
             executor.prepare(partial(warm_up_scan, "float32"))
+            warm_up_start("landmarks", SolverConfig(), "float32")
         maps = {example.name: _embed(example, output, executor, limit, say) for example in (small, large)}
     matrix = open_rows(output / "digits.zarr")
     alone = embed(matrix, SolverConfig(seed=0), InProcessExecutor())

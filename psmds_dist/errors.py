@@ -29,5 +29,9 @@ class ClusterLost(WorkerError):
     """The cluster is gone, or has nobody who works; with another one a run goes on from what it has kept."""
 
 
+class ForkError(PsmdsError, RuntimeError):
+    """A process was forked from one that had used threads which do not survive that."""
+
+
 class Finished(Exception):
     """A run that is asked to go on has ended already; its text is one sentence for the user."""

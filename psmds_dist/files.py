@@ -106,8 +106,13 @@ def sibling(path: Path, role: str) -> Path:
 def _sweep(path: Path) -> None:
     """Remove siblings of directories that have taken their place: nobody will look for them any more."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*-*"):
-        if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}.")):
+        if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}.")) and _is_group(left):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_group(folder: Path) -> bool:
+    """Whether a directory is empty or holds a Zarr group, as all do that are built here."""
+    return folder.is_dir() and ((folder / "zarr.json").exists() or not any(folder.iterdir()))
 
 
 def _sync_tree(root: Path) -> None:

@@ -19,18 +19,37 @@ def _here() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+class Interrupts:
+    """A handler that raises KeyboardInterrupt, and knows whether it has done so."""
+
+    came = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        """Raise KeyboardInterrupt."""
+        self.came = True
+        raise KeyboardInterrupt
+
+
 @contextmanager
-def terminable() -> Iterator[None]:
-    """Let a SIGTERM, with which batch systems announce the end, do what a Ctrl-C does, and let neither be lost."""
+def terminable() -> Iterator[Interrupts]:
+    """Let a Ctrl-C, or a SIGTERM with which batch systems announce the end, raise KeyboardInterrupt; neither is lost.
+
+    A signal that is ignored, as SIGINT is in a background job of a shell, stays ignored.
+    """
+    interrupts = Interrupts()
     if not _here():
-        yield
+        yield interrupts
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
+        for number, handler in before.items():
+            if number == signal.SIGTERM or callable(handler):
+                signal.signal(number, interrupts)
         with heard():
-            yield
+            yield interrupts
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -22,13 +22,14 @@ from psmds_dist.config import FAR, SolverConfig, whole
 from psmds_dist.epoch import Field
 from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor
+from psmds_dist.interrupts import heard
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import Plan, checking, exact, exceeded, require
 from psmds_dist.quality import Stress
 from psmds_dist.rows import read_cost, stored, written_to
 from psmds_dist.solve import Solution, solve
-from psmds_dist.starts import choose_start, require_start
+from psmds_dist.starts import choose_start, require_start, wanted_start, warm_up_start
 from psmds_dist.types import Floats, InputCheck, InputError, RowSource, StopReason
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Embedding:
         return not self.config.bad_moves and self.solution.stop_reason is StopReason.EPOCHS
 
 
+@heard()
 def embed(
     source: RowSource,
     config: SolverConfig,
@@ -176,6 +178,8 @@ def embed(
         identity = _identity(config, check, init, n_init)
         checkpoint.bind(identity)
         warm_up(source, config, executor)
+        if isinstance(init, str):
+            warm_up_start(wanted_start(init, source, config), config, source.dtype.name)
         find = partial(_find_start, init, source, config, executor, plan.limit)
         (name, start, config), seconds = _kept_start(find, config, checkpoint.strand("start"))
         task = partial(

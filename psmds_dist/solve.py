@@ -16,7 +16,6 @@ from psmds_dist.epoch import Epoch, Field, bad_moves_epoch, monotone_epoch
 from psmds_dist.events import EpochEvent, OnEpoch
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows
-from psmds_dist.interrupts import heard
 from psmds_dist.quality import Stress, canonical
 from psmds_dist.schedule import EpochReport, State
 from psmds_dist.types import ClusterLost, Executor, Floats, RowSource, StopReason, WorkerError
@@ -165,8 +164,7 @@ def solve(
             run.restore(saved)
         elif config.max_epochs:
             run.state = _first_state(task, run.state, config, scale, given=start is not None)
-        with heard():
-            _loop(run, task, config, scale, on_epoch, kept)
+        _loop(run, task, config, scale, on_epoch, kept)
     except KeyboardInterrupt:
         _cut_short(run, StopReason.INTERRUPTED, kept)
     except WorkerError as error:

@@ -5,11 +5,11 @@ Packages offer starts under the entry point ``psmds.starts``; landmark mode does
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol
 
 from psmds_dist.config import SolverConfig
 from psmds_dist.executor import AnyExecutor
@@ -27,8 +27,16 @@ class Start:
     radius: float
 
 
-Provider = Callable[[RowSource, SolverConfig, AnyExecutor, int], Start]
-"""Called with the matrix, what will be solved, who works, and the bytes that a process may take."""
+class Provider(Protocol):
+    """What a package offers as a start."""
+
+    def __call__(self, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+        """Find a start for a matrix and what will be solved, given who works and the bytes a process may take."""
+        ...
+
+    def warm_up(self, config: SolverConfig, dtype: str) -> None:
+        """Compile what finding a start calls in this process, for rows of a type."""
+        ...
 
 
 def require_start(init: str) -> dict[str, EntryPoint]:
@@ -80,22 +88,38 @@ def choose_start(
     BudgetError
         When the start does not fit into memory: taking another one would make the map depend on memory.
     """
-    offered = require_start(init)
-    if init == "random":
-        return init, None
+    name = wanted_start(init, source, config)
+    if name == "random":
+        return name, None
     if init != "auto":
-        return init, _provided(offered[init], source, config, executor, memory_limit)
-    many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
-    if many and "landmarks" in offered:
-        with suppress(InputError):  # landmarks do not do for these data, and nobody asked for them
-            return "landmarks", _provided(offered["landmarks"], source, config, executor, memory_limit)
+        return name, _provided(name, source, config, executor, memory_limit)
+    with suppress(InputError):  # landmarks do not do for these data, and nobody asked for them
+        return name, _provided(name, source, config, executor, memory_limit)
     return "random", None
 
 
-def _provided(
-    offer: EntryPoint, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
-) -> Start:
-    provider: Provider = offer.load()
+def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:
+    """Name of the start that `choose_start` tries first."""
+    offered = require_start(init)
+    if init != "auto":
+        return init
+    many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
+    return "landmarks" if many and "landmarks" in offered else "random"
+
+
+def warm_up_start(name: str, config: SolverConfig, dtype: str) -> None:
+    """Compile what finding a start calls, where a package provides it."""
+    if name in _offered():
+        _provider(name).warm_up(config, dtype)
+
+
+def _provider(name: str) -> Provider:
+    provider: Provider = _offered()[name].load()
+    return provider
+
+
+def _provided(name: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+    provider = _provider(name)
     try:
         return provider(source, config, executor, memory_limit)
     except BudgetError as error:

@@ -105,6 +105,48 @@ def test_a_torn_file_gives_way_to_the_one_before(checkpoint, said, length):
     assert len(said) == 1
 
 
+def somebody_elses(folder):
+    """Files with the names of states that are none, and their contents."""
+    archive = folder / "other.npz"
+    np.savez(archive, identity=np.arange(3))
+    contents = {
+        "solve.000000001.npz": b"notes of somebody else",
+        "solve-0.000000001.npz": bytes(70) + b"something that begins with zeros",
+        "placement.000000007.npz": archive.read_bytes(),
+        ".0123456789ab-solve.000000002.npz": b"x",
+    }
+    archive.unlink()
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return contents
+
+
+def test_a_file_of_somebody_else_with_the_name_of_a_state_stays(checkpoint, said):
+    checkpoint.folder.mkdir(parents=True, exist_ok=True)
+    contents = somebody_elses(checkpoint.folder)
+    assert not checkpoint.found
+    strand = checkpoint.strand("solve")
+    assert strand.last() is None
+    assert "solve.000000001.npz is damaged" in said[0]
+    assert not strand.add(1, ARRAYS)
+    assert "solve.000000001.npz is not a state of psmds-dist and will not be replaced" in said[1]
+    for epoch in (2, 3, 4):
+        strand.save(epoch, lambda: ARRAYS)
+    strand.forget()
+    checkpoint.remove()
+    assert {path.name: path.read_bytes() for path in checkpoint.folder.iterdir()} == contents
+
+
+def test_what_a_killed_process_left_of_a_state_is_removed(checkpoint):
+    checkpoint.strand("solve").save(1, lambda: ARRAYS)
+    whole = (checkpoint.folder / "solve.000000001.npz").read_bytes()
+    for length in (0, 64, 200, len(whole)):  # its digest is written last
+        left = bytes(64) + whole[64:]
+        (checkpoint.folder / f".{length:012x}-solve.000000002.npz").write_bytes(left[:length])
+    checkpoint.remove()
+    assert not checkpoint.folder.exists()
+
+
 def test_nothing_whole_is_nothing(checkpoint, said):
     strand = checkpoint.strand("solve")
     strand.save(1, lambda: ARRAYS)
@@ -516,7 +558,7 @@ def test_a_landmark_run_is_the_same_with_its_panel_in_memory_or_on_disk(tmp_path
 
 
 DASK = f"{sys.executable} -m distributed.cli.dask_{{}}"
-PSMDS = [sys.executable, "-m", "psmds_dist.cli"]
+PSMDS = [sys.executable, "-m", "psmds_dist"]
 
 
 @pytest.fixture(scope="module")

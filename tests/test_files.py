@@ -6,7 +6,14 @@ from psmds_dist.files import built_beside, file_beside, moved_aside
 
 LEFT = ".map.zarr.new-0123456789ab"
 OLD = ".map.zarr.old-ba9876543210"
-OTHERS = [".map.zarr.new-mine", ".map.zarr2.new-0123456789ab", ".other.old-0123456789ab", "map.zarr.checkpoint"]
+FOREIGN = ".map.zarr.new-aaaaaaaaaaaa"
+OTHERS = [
+    FOREIGN,
+    ".map.zarr.new-mine",
+    ".map.zarr2.new-0123456789ab",
+    ".other.old-0123456789ab",
+    "map.zarr.checkpoint",
+]
 
 
 def build(path, contents="new"):
@@ -20,7 +27,7 @@ def target(tmp_path):
     """A place beside which killed processes have left things, and others have theirs."""
     for name in [LEFT, OLD, *OTHERS]:
         (tmp_path / name).mkdir()
-        (tmp_path / name / "part").write_text("left")
+        (tmp_path / name / ("part" if name == FOREIGN else "zarr.json")).write_text("left")
     return tmp_path / "map.zarr"
 
 
@@ -42,7 +49,7 @@ def test_nothing_goes_before(target):
 
 def test_names_are_no_patterns(tmp_path):
     for name in (".[ab].new-0123456789ab", ".a.new-0123456789ab"):
-        (tmp_path / name).mkdir()
+        (tmp_path / name).mkdir()  # empty, as when a process was killed at once
     build(tmp_path / "[ab]")
     assert names(tmp_path) == [".a.new-0123456789ab", "[ab]"]
 

@@ -1,5 +1,6 @@
 """A Ctrl-C is never lost."""
 
+import ctypes
 import signal
 import sys
 import time
@@ -8,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
+from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
 from psmds_dist.interrupts import heard, kept_back, terminable
 
@@ -67,6 +69,24 @@ def test_a_fit_ends_at_an_interrupt_that_python_ignores():
 
     mds = PatternSearchMDS(radius=1e-3, eps=0.0, max_epochs=10**6, init="random", on_epoch=interrupt).fit(matrix)
     assert mds.stop_reason_ == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "estimator"),
+    [("psmds_dist.run", "warm_up_solver", PatternSearchMDS()), ("landmarks.fit", "warm_up_landmarks", LandmarkMDS())],
+)
+def test_a_fit_ends_at_an_interrupt_that_falls_into_a_callback_of_the_compiler(module, name, estimator, monkeypatch):
+    @ctypes.CFUNCTYPE(None)  # what is raised in it goes nowhere, as in those of llvmlite
+    def callback():
+        signal.raise_signal(signal.SIGINT)
+
+    def warm_up(*arguments):
+        callback()
+        time.sleep(30)
+
+    monkeypatch.setattr(f"{module}.{name}", warm_up)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(1 - np.eye(9))
 
 
 def test_terminable_makes_an_interrupt_of_a_termination():

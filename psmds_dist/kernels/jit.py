@@ -6,9 +6,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import numba
+
+from psmds_dist.errors import ForkError
 
 # OpenMP reads it when the first kernel runs. A thread that spins while it waits takes the core from the one that reads
 # ahead, or from a neighbour: streaming on two busy cores took twice as long.
@@ -23,6 +26,39 @@ PAIRS_A_THREAD = 250_000
 """Fewest pairs of points, about a quarter of a millisecond, for which another thread pays its start."""
 
 _PARALLEL_REGION = threading.Lock()
+
+_FORKED = False
+"""Whether this process was forked from one in which GNU OpenMP had started its threads."""
+
+
+def _note_fork() -> None:
+    """Make a forked child ready: nobody in it holds the lock, and the threads of GNU OpenMP have stayed behind."""
+    global _PARALLEL_REGION, _FORKED
+    _PARALLEL_REGION = threading.Lock()
+    _FORKED = _FORKED or _gnu_openmp()
+
+
+def _gnu_openmp() -> bool:
+    """Whether Numba has started its threads in this process, and they are those of GNU OpenMP."""
+    try:
+        if numba.threading_layer() != "omp":
+            return False
+    except ValueError:  # not started
+        return False
+    return getattr(import_module("numba.np.ufunc.omppool"), "openmp_vendor", "GNU") == "GNU"
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def _require_threads() -> None:
+    """Refuse to start a kernel where its threads are gone; Numba would end the process, for which a pool waits."""
+    if _FORKED:
+        raise ForkError(
+            "this process was forked from one that had run kernels on GNU OpenMP, whose threads do not survive a fork: "
+            "start processes with multiprocessing.get_context('spawn') or 'forkserver', or set the environment "
+            "variable NUMBA_THREADING_LAYER=workqueue before the first fit."
+        )
 
 
 def tile(function: Function) -> Function:
@@ -49,6 +85,7 @@ def available_threads() -> int:
 @contextmanager
 def threads_for(pairs: int) -> Iterator[None]:
     """Leave threads asleep that would find too little to do; with other processes about they cost milliseconds."""
+    _require_threads()
     with _threads(min(numba.get_num_threads(), pairs // PAIRS_A_THREAD)):
         yield
 

@@ -11,14 +11,27 @@ from psmds_dist.kernels.scan import SKETCHES, scan_rows
 
 
 def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = False) -> None:
-    """Compile what a solve will call, on a matrix of four points."""
+    """Compile what a solve will call, on a matrix of four points.
+
+    Parameters
+    ----------
+    n_components : int
+        Dimensions of the map.
+    dtype : str
+        Type of the rows.
+    axes : int
+        Axes that an epoch tries; the last ones of a monotone solve try all.
+    guided : bool
+        Whether points follow their gradients; such a solve begins or ends along axes.
+    """
     rows = np.zeros((4, 4), dtype)
     points = np.arange(4)
     x = np.zeros((n_components, 4))
     with parallel_region():
         for arithmetic in {dtype, "float64"}:
-            for moves in (propose, guide) if guided else (propose,):  # a guided solve ends or begins along axes
-                moves(rows, points, points, x.astype(arithmetic), 1.0, np.arange(axes))
+            for moves in (propose, guide) if guided else (propose,):
+                for tried in {axes, n_components}:
+                    moves(rows, points, points, x.astype(arithmetic), 1.0, np.arange(tried))
         row_sums(rows, points, points, x)
 
 

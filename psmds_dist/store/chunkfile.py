@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ CHECKSUM_BYTES = 4
 
 _METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"})
 _PIECE = 1 << 18
+
+HALF = re.compile(r"(zarr|c|\d+)(\.\d+)*\.[0-9a-f]{32}\.partial")
+"""Names under which Zarr writes metadata and chunks before it renames them."""
 
 ADVISED = 1 << 17
 """Bytes to ask for with one call; of more the system may fetch no more than it reads ahead of itself."""
@@ -159,7 +163,8 @@ def fold(chunks: Mapping[str, tuple[int, int]]) -> str:
 def remove_partial(directory: Path) -> None:
     """Remove what interrupted writes have left; chunks are renamed into place, so these were never read."""
     for path in directory.rglob("*.partial"):
-        path.unlink(missing_ok=True)
+        if HALF.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def rows_of(out: Rows, count: int) -> Rows:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from psmds_dist.files import folder_above, sibling
 from psmds_dist.partition import format_bytes
+from psmds_dist.store.chunkfile import HALF
 from psmds_dist.store.nodes import Header, header_at
 from psmds_dist.store.reading import ARRAY, IDS, LANDMARKS
 from psmds_dist.types import InputError, StorageError
 
 PathLike = str | os.PathLike[str]
 
-PARTS = re.compile(r"zarr\.json|c|\d+|c(\.\d+)+|.*\.partial|\.nfs[0-9a-f]+")
+PARTS = re.compile(rf"zarr\.json|c|\d+|c(\.\d+)+|{HALF.pattern}|\.nfs[0-9a-f]+")
 """Names of files and directories in our groups and arrays, and of what is left of such files."""
 
 NOUNS = {ARRAY: "dissimilarity store"}

@@ -128,7 +128,7 @@ def _by_landmarks(n: int, functions: dict[str, str], settings: Settings) -> list
     try:
         if "panel" in functions:
             command = ["landmarks", "panel", str(one.points), str(one.panel), "--metric", "euclidean", "-q"]
-            subprocess.run([sys.executable, "-m", "psmds_dist.cli", *command], check=True)
+            subprocess.run([sys.executable, "-m", "psmds_dist", *command], check=True)
         return [_run(function, source, one, settings) for source, function in functions.items()]
     finally:
         shutil.rmtree(one.folder)

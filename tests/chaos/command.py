@@ -16,7 +16,7 @@ PORTION = 0.05
 def main() -> None:
     if FILE_SIZE in os.environ:  # workers that a command starts inherit it
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ[FILE_SIZE]), resource.RLIM_INFINITY))
-    from psmds_dist import cli
+    from psmds_dist.__main__ import main as command
     from psmds_dist.checkpoint import Checkpoint
 
     Checkpoint.__init__.__kwdefaults__["every"] = 0.0
@@ -24,7 +24,7 @@ def main() -> None:
         import landmarks.place
 
         landmarks.place.PORTION = PORTION
-    cli.main(prog_name="psmds")
+    command()
 
 
 if __name__ == "__main__":

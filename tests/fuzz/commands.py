@@ -45,7 +45,7 @@ def called(arguments: list[str], folder: Path, *, process: bool) -> Ended:
     """Run a command; an exception that is no exit is a fault."""
     if process:
         done = subprocess.run(
-            [sys.executable, "-m", "psmds_dist.cli", *arguments],
+            [sys.executable, "-m", "psmds_dist", *arguments],
             capture_output=True,
             text=True,
             timeout=60,
