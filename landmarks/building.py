@@ -99,13 +99,15 @@ def check_panel(
         In one sentence, the first fault and where it is.
     """
     kept = _load(panel)
+    names = names or PanelEntries(panel.landmarks)
     if kept is not None:
+        kept.suspicion.warn(names.what)
         return kept
     height = _strip(panel, executor, memory_limit)
     room = height * stored(panel).block_bytes
     work = ScanBlocks(testing_checksums(panel), partial(PanelScanner, panel.n, panel.width), room)
     found = _pass(panel, work, height, executor, on_progress)
-    check = conclude(panel, found, names or PanelEntries(panel.landmarks), symmetry_tol)
+    check = conclude(panel, found, names, symmetry_tol)
     _save(panel, check)
     return check
 
@@ -119,7 +121,10 @@ def _load(panel: Panel) -> PanelCheck | None:
     facts = load_facts(panel) if isinstance(panel, PanelRows) else None
     if facts is None or facts.get("landmarks", "") != landmarks_digest(panel.landmarks):
         return None
-    return PanelCheck.from_dict(facts)
+    try:
+        return PanelCheck.from_dict(facts)
+    except (TypeError, KeyError):  # other fields: another version of this package has kept it
+        return None
 
 
 def _save(panel: Panel, check: PanelCheck) -> None:

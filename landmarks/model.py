@@ -16,6 +16,7 @@ from landmarks.place import Frame, place
 from landmarks.tables import array_panel, without_mask
 from landmarks.types import Data, LandmarkFit
 from psmds_dist.arrays import fill, numbers_of
+from psmds_dist.check import ROUNDING_TOL
 from psmds_dist.checkpoint import plain
 from psmds_dist.ingest import Metric
 from psmds_dist.kernels.jit import parallel_region
@@ -124,7 +125,8 @@ class Model:
 
     def _require_usable(self, rows: Rows, columns: Ints) -> None:
         """Refuse dissimilarities that no point can have; ``columns`` are those of the user."""
-        wrong = np.argwhere(np.isinf(rows) | (rows < 0) | is_too_large(rows, rows.dtype, self.frame.scale))
+        negative = rows < -ROUNDING_TOL * self.frame.scale
+        wrong = np.argwhere(np.isinf(rows) | negative | is_too_large(rows, rows.dtype, self.frame.scale))
         if wrong.size:
             i, s = wrong[0].tolist()
             landmark = PanelEntries(self.landmarks, self.ids).landmark(s)

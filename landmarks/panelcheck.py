@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import google_crc32c
@@ -13,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from landmarks.tables import Panel, picked
-from psmds_dist.check import SYMMETRY_TOL, entries, row_name
+from psmds_dist.check import ROUNDING_TOL, entries, like_similarities, rounded_zero, row_name
+from psmds_dist.diagnose import count_sides
 from psmds_dist.partition import Layout
 from psmds_dist.scan import Fault, find_fault, total_fault
-from psmds_dist.types import Floats, InputError, Ints, Rows
+from psmds_dist.similarity import Evidence, sample_points
+from psmds_dist.types import Floats, InputError, Ints, Rows, Suspicion
 
 Ids = Sequence[str] | None
 
@@ -52,6 +55,8 @@ class PanelCheck:
         Worst ``|t_rs - t_sr|`` between landmarks as a share of the root mean square there.
     digest : str
         Identity of the content: equal rows of equal type give equal digests.
+    suspicion : Suspicion
+        What a user should know before trusting a map.
     """
 
     n: int
@@ -63,6 +68,7 @@ class PanelCheck:
     landmarks: str | None
     asymmetry: float | None
     digest: str
+    suspicion: Suspicion
 
     @property
     def missing(self) -> int:
@@ -76,7 +82,8 @@ class PanelCheck:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PanelCheck:
         """Inverse of `as_dict`, from JSON as well."""
-        return cls(**{**values, "known": tuple((count, rows) for count, rows in values["known"])})
+        known = tuple((count, rows) for count, rows in values["known"])
+        return cls(**{**values, "known": known, "suspicion": Suspicion(**values["suspicion"])})
 
 
 @dataclass(frozen=True)
@@ -148,10 +155,12 @@ class PanelEntries:
     ids: Ids = None
 
     what = "the panel"
+    transposed = False
     on_diagonal = (
         "the matrix is not one of dissimilarities, or landmarks does not list the rows of its columns in order"
     )
     on_symmetry = on_diagonal
+    on_triangle = "fill it in on both sides of the diagonal between landmarks"
 
     def row(self, point: int) -> str:
         """Name a row."""
@@ -174,8 +183,10 @@ class MatrixEntries(PanelEntries):
     """The same for a panel taken out of a matrix: column ``s`` is the row of landmark ``s`` there."""
 
     what = "the matrix"
+    transposed = True
     on_diagonal = "set its diagonal to zero (numpy.fill_diagonal, or psmds ingest --zero-diagonal)"
     on_symmetry = "take the mean of both orders of each pair first (psmds ingest --symmetrize)"
+    on_triangle = "use psmds ingest --triangle {side}"
 
     def place(self, row: int, column: int) -> str:
         """Name an entry by its row and column in the matrix."""
@@ -186,25 +197,29 @@ class MatrixEntries(PanelEntries):
 def conclude(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, symmetry_tol: float) -> PanelCheck:
     """Judge a finished pass; of ``panel`` only the rows of its landmarks are read again."""
     blocks = sorted(found, key=lambda scan: scan.block)
-    refuse_faults(blocks, panel.dtype, names)
+    between = None if panel.landmarks is None else picked(panel, panel.landmarks).astype(np.float64)
+    judge = Judgement(blocks, panel.dtype, between, names, symmetry_tol)
+    problems = [problem for problem in judge.problems() if problem]
+    if problems:
+        raise InputError(" Also, ".join(problems))
     known: dict[int, int] = {}
     for scan in blocks:
         for count, rows in scan.known.items():
             known[count] = known.get(count, 0) + rows
-    highest = max(scan.highest for scan in blocks)
-    between = None if panel.landmarks is None else picked(panel, panel.landmarks).astype(np.float64)
-    _refuse_huge(highest, panel.dtype, between, names)
-    return PanelCheck(
+    check = PanelCheck(
         n=panel.n,
         width=panel.width,
         dtype=panel.dtype.name,
-        highest=highest,
+        highest=judge.highest,
         known=tuple(sorted(known.items())),
         poorest=min(scan.poorest for scan in blocks)[1],
         landmarks=landmarks_digest(panel.landmarks),
-        asymmetry=None if between is None else check_between(between, names, symmetry_tol),
+        asymmetry=judge.asymmetry,
         digest=_digest(panel, blocks),
+        suspicion=judge.suspicion(),
     )
+    check.suspicion.warn(names.what)
+    return check
 
 
 def landmarks_digest(landmarks: Ints | None) -> str | None:
@@ -220,23 +235,6 @@ def _digest(panel: Panel, blocks: Sequence[PanelBlock]) -> str:
     return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 
 
-def refuse_faults(blocks: Sequence[PanelBlock], dtype: np.dtype[Any], names: PanelEntries) -> None:
-    """Refuse infinite and negative entries."""
-    infinite = total_fault([scan.infinite for scan in blocks])
-    if infinite is not None:
-        raise InputError(
-            f"{names.what} has {entries(infinite.count, 'infinite')} as {dtype.name}, the first in "
-            f"{names.place(infinite.row, infinite.column)}; write NaN for a dissimilarity that is missing."
-        )
-    negative = total_fault([scan.negative for scan in blocks])
-    if negative is not None:
-        raise InputError(
-            f"{names.what} has {entries(negative.count, 'negative')}, the first in "
-            f"{names.place(negative.row, negative.column)} ({negative.value:g}), but dissimilarities are zero or "
-            "more; write NaN for one that is missing."
-        )
-
-
 def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> NDArray[np.bool_]:
     """Whether dissimilarities cannot be computed with beside some other one.
 
@@ -246,57 +244,158 @@ def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> ND
     return np.asarray((values > largest) | (values == FLOAT32_MAX))
 
 
-def _refuse_huge(highest: float, dtype: np.dtype[Any], between: Floats | None, names: PanelEntries) -> None:
-    """Refuse values that overflow, which seldom are dissimilarities."""
-    known = np.empty(0) if between is None else between[between > 0]
-    if is_too_large(highest, dtype, float(known.min(initial=math.inf))):
-        raise InputError(
-            f"the largest dissimilarity of {names.what} is {highest:g}, too large to compute with as {dtype.name}: "
-            "such values usually stand for 'no connection' or for a missing pair, so write NaN for these, or divide "
-            f"{names.what} by a constant if they are dissimilarities."
+@dataclass(frozen=True)
+class Judgement:
+    """What a finished pass says about a panel; each kind of trouble is a sentence, or empty."""
+
+    blocks: Sequence[PanelBlock]
+    dtype: np.dtype[Any]
+    between: Floats | None
+    """Rows of the panel at the landmarks (S, S), NaN where missing; None when they are not among the points."""
+
+    names: PanelEntries
+    symmetry_tol: float
+
+    def problems(self) -> list[str]:
+        """All that is wrong, the worst first."""
+        similarities = self._similarities()
+        rest = [] if similarities else [self._negative(), self._diagonal(), self._asymmetric()]
+        return [self._infinite(), self._huge(), similarities, *rest]
+
+    def suspicion(self) -> Suspicion:
+        """What is suspicious about a panel without problems."""
+        negative = total_fault([scan.negative for scan in self.blocks])
+        own = np.zeros(1) if self.between is None else np.nan_to_num(np.abs(self.between.diagonal()))
+        return Suspicion(
+            rounded_negative=0 if negative is None else negative.count,
+            rounded_diagonal=int(np.count_nonzero(own)),
+            largest_rounded=max(float(own.max()), 0.0 if negative is None else -negative.value),
+            rms=self._scale or self.highest,
+            like_similarities=self._evidence is not None and self._evidence.like_similarities,
         )
 
+    @property
+    def highest(self) -> float:
+        """Largest dissimilarity."""
+        return max(scan.highest for scan in self.blocks)
 
-def check_between(between: Floats, names: PanelEntries, symmetry_tol: float = SYMMETRY_TOL) -> float:
-    """Refuse dissimilarities between landmarks that are not zero on the diagonal, or not symmetric.
+    @cached_property
+    def asymmetry(self) -> float | None:
+        """Worst difference between both orders of a pair of landmarks, as a share of their root mean square."""
+        if self.between is None:
+            return None
+        return self._worst_pair[2] / self._scale if self._scale else 0.0
 
-    Parameters
-    ----------
-    between : (S, S) float64
-        Rows of the panel at the landmarks; NaN where missing.
-    names : PanelEntries
-        The landmarks, and how messages name entries of the panel.
-    symmetry_tol : float
-        Largest difference to let pass, as a share of the root mean square between landmarks.
+    @cached_property
+    def _squares(self) -> Floats:
+        """Sum of squares of each landmark's known dissimilarities to the others."""
+        assert self.between is not None
+        others = np.where(np.abs(self.between) <= LARGEST, self.between, 0)
+        np.fill_diagonal(others, 0)
+        squares: Floats = np.square(others).sum(axis=1)
+        return squares
 
-    Returns
-    -------
-    float
-        The worst difference between both orders of a pair, as such a share.
-    """
-    assert names.landmarks is not None
-    rows = names.landmarks.tolist()
-    scale = _root_mean_square(between)
-    own = np.nan_to_num(between.diagonal())
-    worst = int(own.argmax())
-    if own[worst] > symmetry_tol * scale:
-        raise InputError(
-            f"{names.what} has {own[worst]:g} instead of 0 from landmark {names.row(rows[worst])} to itself, in "
-            f"{names.place(rows[worst], worst)}; {names.on_diagonal}."
+    @cached_property
+    def _scale(self) -> float:
+        """Root mean square of known dissimilarities between landmarks; 0 without any."""
+        if self.between is None:
+            return 0.0
+        known = np.count_nonzero(np.isfinite(self.between)) - np.count_nonzero(np.isfinite(self.between.diagonal()))
+        return math.sqrt(float(self._squares.sum()) / max(1, known))
+
+    @cached_property
+    def _zero(self) -> float:
+        """What passes as a rounded zero."""
+        return ROUNDING_TOL * self.highest if not self._scale else rounded_zero(self._squares)
+
+    @cached_property
+    def _evidence(self) -> Evidence | None:
+        if self.between is None or len(self.between) < 2:
+            return None
+        own = np.nan_to_num(self.between.diagonal())
+        own = np.where(np.abs(own) > self._zero, own, 0)
+        few = sample_points(len(own))
+        return Evidence.of(self.between[np.ix_(few, few)], own, self._squares, len(own))
+
+    @cached_property
+    def _worst_pair(self) -> tuple[int, int, float]:
+        """Two landmarks, and how far apart their two entries are."""
+        assert self.between is not None
+        finite = np.where(np.isinf(self.between), np.nan, self.between)
+        gap = np.nan_to_num(np.abs(finite - finite.T))
+        r, s = divmod(int(gap.argmax()), len(gap))
+        return r, s, float(gap[r, s])
+
+    def _infinite(self) -> str:
+        fault = total_fault([scan.infinite for scan in self.blocks])
+        if fault is None:
+            return ""
+        return (
+            f"{self.names.what} has {entries(fault.count, 'infinite')} as {self.dtype.name}, the first in "
+            f"{self.names.place(fault.row, fault.column)}; write NaN for a dissimilarity that is missing."
         )
-    gap = np.nan_to_num(np.abs(between - between.T))
-    r, s = divmod(int(gap.argmax()), len(gap))
-    if gap[r, s] > symmetry_tol * scale:
-        raise InputError(
-            f"{names.what} is not symmetric between landmarks: the worst pair is {names.row(rows[r])} and "
-            f"{names.row(rows[s])}, with {between[r, s]:.9g} in {names.place(rows[r], s)} and {between[s, r]:.9g} in "
-            f"{names.place(rows[s], r)}, which differ by {gap[r, s] / scale:.2g} of the root mean square "
-            f"({scale:.6g}) where {symmetry_tol:g} is tolerated; {names.on_symmetry}."
+
+    def _huge(self) -> str:
+        known = np.empty(0) if self.between is None else self.between[self.between > 0]
+        if math.isinf(self.highest) or not is_too_large(self.highest, self.dtype, float(known.min(initial=math.inf))):
+            return ""
+        return (
+            f"the largest dissimilarity of {self.names.what} is {self.highest:g}, too large to compute with as "
+            f"{self.dtype.name}: such values usually stand for 'no connection' or for a missing pair, so write NaN for "
+            f"these, or divide {self.names.what} by a constant if they are dissimilarities."
         )
-    return float(gap[r, s] / scale) if scale else 0.0
 
+    def _similarities(self) -> str:
+        if self._evidence is None or not self._evidence.of_similarities:
+            return ""
+        assert self.between is not None
+        assert self.names.landmarks is not None
+        own = self.between.diagonal()
+        own = np.where(np.abs(own) > self._zero, own, 0)
+        signed = any(scan.negative for scan in self.blocks)
+        return like_similarities(self.names.what, self.names.landmarks, own, self._scale, signed, self.names.ids)
 
-def _root_mean_square(between: Floats) -> float:
-    others = between[~np.eye(len(between), dtype=bool)]
-    known = others[~np.isnan(others)]
-    return float(np.sqrt(np.square(known).mean())) if known.size else 0.0
+    def _negative(self) -> str:
+        fault = total_fault([scan.negative for scan in self.blocks])
+        if fault is None or -fault.value <= self._zero:
+            return ""
+        return (
+            f"{self.names.what} has {entries(fault.count, 'negative')}, the lowest in "
+            f"{self.names.place(fault.row, fault.column)} ({fault.value:g}), but dissimilarities are zero or "
+            "more; write NaN for one that is missing."
+        )
+
+    def _diagonal(self) -> str:
+        if self.between is None or self.names.landmarks is None:
+            return ""
+        rows = self.names.landmarks.tolist()
+        own = np.nan_to_num(self.between.diagonal())
+        worst = int(own.argmax())
+        if own[worst] <= self.symmetry_tol * self._scale:
+            return ""
+        return (
+            f"{self.names.what} has {own[worst]:g} instead of 0 from landmark {self.names.row(rows[worst])} to itself, "
+            f"in {self.names.place(rows[worst], worst)}; {self.names.on_diagonal}."
+        )
+
+    def _asymmetric(self) -> str:
+        if self.asymmetry is None or self.asymmetry <= self.symmetry_tol:
+            return ""
+        assert self.between is not None
+        assert self.names.landmarks is not None
+        order = np.argsort(self.names.landmarks)
+        table = self.between.T if self.names.transposed else self.between
+        side = count_sides(table[np.ix_(order, order)], 0).only
+        if side is not None:
+            return (
+                f"only the {side} triangle of {self.names.what} is filled between landmarks; "
+                f"{self.names.on_triangle.format(side=side)}."
+            )
+        rows = self.names.landmarks.tolist()
+        r, s, _ = self._worst_pair
+        return (
+            f"{self.names.what} is not symmetric between landmarks: the worst pair is {self.names.row(rows[r])} and "
+            f"{self.names.row(rows[s])}, with {self.between[r, s]:.9g} in {self.names.place(rows[r], s)} and "
+            f"{self.between[s, r]:.9g} in {self.names.place(rows[s], r)}, which differ by {self.asymmetry:.2g} of the "
+            f"root mean square ({self._scale:.6g}) where {self.symmetry_tol:g} is tolerated; {self.names.on_symmetry}."
+        )

@@ -8,7 +8,6 @@ matrix is said in one message, the worst first. What is suspicious but usable is
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -23,7 +22,7 @@ from psmds_dist.plan import PANEL_BYTES, Needs, checking
 from psmds_dist.rows import stored, testing_checksums
 from psmds_dist.scan import Fault, Scan, ScanBlocks, Scanner, group_size, largest_usable, runs
 from psmds_dist.similarity import Evidence, sample_points
-from psmds_dist.types import DissimilarityWarning, Executor, Floats, InputCheck, InputError, Ints, Rows, RowSource
+from psmds_dist.types import Executor, Floats, InputCheck, InputError, Ints, Rows, RowSource, Suspicion
 
 SYMMETRY_TOL = 1e-4
 """Largest ``|t_ij - t_ji|`` that passes as rounding, as a share of the root mean square."""
@@ -128,14 +127,8 @@ def conclude(
     if problems:
         raise InputError(" Also, ".join(problems))
     found = judge.result()
-    warn_about(found)
+    found.suspicion.warn()
     return found
-
-
-def warn_about(check: InputCheck) -> None:
-    """Warn of what is suspicious in a matrix that is used."""
-    for note in check.notes:
-        warnings.warn(note, DissimilarityWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -176,10 +169,13 @@ class Judgement:
             symmetry_tol=self.symmetry_tol,
             asymmetry=None if pair is None else pair.difference / scan.rms,
             digest=scan.digest,
-            rounded_negative=0 if negative is None else negative.count,
-            rounded_diagonal=int(np.count_nonzero(diagonal)),
-            largest_rounded=max(float(diagonal.max()), 0.0 if negative is None else -negative.value),
-            like_similarities=self._evidence.like_similarities,
+            suspicion=Suspicion(
+                rounded_negative=0 if negative is None else negative.count,
+                rounded_diagonal=int(np.count_nonzero(diagonal)),
+                largest_rounded=max(float(diagonal.max()), 0.0 if negative is None else -negative.value),
+                rms=scan.rms,
+                like_similarities=self._evidence.like_similarities,
+            ),
         )
 
     @property
@@ -271,7 +267,8 @@ class Judgement:
         if not self._evidence.of_similarities:
             return ""
         signed = self.scan.fault("negative") is not None
-        return _like_similarities(np.arange(self.scan.n), self._diagonal_entries, self.scan.rms, signed, self.ids)
+        points = np.arange(self.scan.n)
+        return like_similarities("the matrix", points, self._diagonal_entries, self.scan.rms, signed, self.ids)
 
     def _negative(self) -> str:
         fault = self.scan.fault("negative")
@@ -362,11 +359,27 @@ def refuse_similarities(source: RowSource, ids: Ids = None) -> None:
     sample = rows[:, points].astype(np.float64)
     if Evidence.of(sample, diagonal, squares, n).of_similarities:
         rms = math.sqrt(float(squares.sum()) / (points.size * (n - 1)))
-        raise InputError(_like_similarities(points, diagonal, rms, bool((sample < 0).any()), ids))
+        raise InputError(like_similarities("the matrix", points, diagonal, rms, bool((sample < 0).any()), ids))
 
 
-def _like_similarities(points: Ints, diagonal: Floats, rms: float, signed: bool, ids: Ids) -> str:
-    """Say that a matrix holds similarities, as entries of some points and what they have on the diagonal tell."""
+def like_similarities(what: str, points: Ints, diagonal: Floats, rms: float, signed: bool, ids: Ids) -> str:
+    """Say that a matrix or panel holds similarities, as what some points have on the diagonal tells.
+
+    Parameters
+    ----------
+    what : str
+        What it is called.
+    points : (k,) array
+        Points that were looked at.
+    diagonal : (k,) array
+        Their diagonal entries, rounded zeros as zeros.
+    rms : float
+        Root mean square of other entries.
+    signed : bool
+        Whether some entries are negative.
+    ids : sequence of str or None
+        Names of all points.
+    """
     there = diagonal != 0
     own = diagonal[there]
     top, constant = float(own.mean()), bool(np.ptp(own) <= 1e-6 * own.max())
@@ -376,7 +389,7 @@ def _like_similarities(points: Ints, diagonal: Floats, rms: float, signed: bool,
         lacking = f"; {points.size - own.size} rows have zero there, the first is {first}: repair or leave them out"
     remedy = _remedy(top, constant, signed)
     return (
-        f"the matrix looks like similarities: its largest values are on the diagonal (mean {top:g} in "
+        f"{what} looks like similarities: its largest values are on the diagonal (mean {top:g} in "
         f"{own.size} rows, against a root mean square of {rms:g} elsewhere), so {remedy}{lacking}."
     )
 

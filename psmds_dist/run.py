@@ -16,7 +16,7 @@ import numpy as np
 
 from psmds_dist.arrays import as_array, fill, is_masked
 from psmds_dist.block import Held
-from psmds_dist.check import check_source, require_dims, warn_about
+from psmds_dist.check import check_source, require_dims
 from psmds_dist.checkpoint import NOWHERE, Arrays, Identity, Keeper, Kept
 from psmds_dist.config import FAR, SolverConfig, whole
 from psmds_dist.epoch import Field
@@ -71,7 +71,7 @@ def checked(
 
             save_check(store, found)
     else:
-        warn_about(found)
+        found.suspicion.warn()
     return found
 
 

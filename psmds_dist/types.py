@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeVar
@@ -80,6 +81,55 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True)
+class Suspicion:
+    """What is suspicious about dissimilarities that are used all the same.
+
+    Attributes
+    ----------
+    rounded_negative, rounded_diagonal : int
+        Entries that were taken for rounded zeros: negative ones, and ones on the diagonal.
+    largest_rounded : float
+        How far from zero the farthest of them is.
+    rms : float
+        Root mean square dissimilarity, for comparison.
+    like_similarities : bool
+        Whether the entries behave like similarities, see `psmds_dist.similarity`.
+    """
+
+    rounded_negative: int = 0
+    rounded_diagonal: int = 0
+    largest_rounded: float = 0.0
+    rms: float = 0.0
+    like_similarities: bool = False
+
+    def warn(self, what: str = "the matrix") -> None:
+        """Warn of all of it; ``what`` was looked at.
+
+        Warns
+        -----
+        DissimilarityWarning
+            A sentence each.
+        """
+        if self.rounded_negative or self.rounded_diagonal:
+            share = self.largest_rounded / self.rms if self.rms else 0.0
+            _warn(
+                f"{self.rounded_negative} negative entries and {self.rounded_diagonal} diagonal entries of {what} "
+                f"were taken for rounded zeros; the largest is {self.largest_rounded:.3g} from zero, "
+                f"{share:.2g} of the root mean square"
+            )
+        if self.like_similarities:
+            _warn(
+                f"{what} has a zero diagonal, but its other entries behave like similarities: large ones stand "
+                "where small ones are expected; if they are similarities s, turn them into dissimilarities first, for "
+                "example by max(s) - s with a diagonal of zeros"
+            )
+
+
+def _warn(note: str) -> None:
+    warnings.warn(note, DissimilarityWarning, stacklevel=2)
+
+
+@dataclass(frozen=True)
 class InputCheck:
     """What the streamed pass over a matrix found, once it is known to be usable.
 
@@ -100,12 +150,8 @@ class InputCheck:
         sketch raised no suspicion.
     digest : str
         Identity of the content: equal rows of equal type give equal digests.
-    rounded_negative, rounded_diagonal : int
-        Entries that were taken for rounded zeros: negative ones, and ones on the diagonal.
-    largest_rounded : float
-        How far from zero the farthest of them is.
-    like_similarities : bool
-        Whether the entries behave like similarities, see `psmds_dist.similarity`.
+    suspicion : Suspicion
+        What a user should know before trusting a map.
     """
 
     n: int
@@ -115,28 +161,7 @@ class InputCheck:
     symmetry_tol: float
     asymmetry: float | None
     digest: str
-    rounded_negative: int = 0
-    rounded_diagonal: int = 0
-    largest_rounded: float = 0.0
-    like_similarities: bool = False
-
-    @property
-    def notes(self) -> list[str]:
-        """What a user should know before trusting a map, a sentence each."""
-        found = []
-        if self.rounded_negative or self.rounded_diagonal:
-            found.append(
-                f"{self.rounded_negative} negative entries and {self.rounded_diagonal} diagonal entries of the matrix "
-                f"were taken for rounded zeros; the largest is {self.largest_rounded:.3g} from zero, "
-                f"{self.largest_rounded / self.rms:.2g} of the root mean square"
-            )
-        if self.like_similarities:
-            found.append(
-                "the matrix has a zero diagonal, but its other entries behave like similarities: large ones stand "
-                "where small ones are expected; if they are similarities s, turn them into dissimilarities first, for "
-                "example by max(s) - s with a diagonal of zeros"
-            )
-        return found
+    suspicion: Suspicion
 
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes."""
@@ -145,7 +170,7 @@ class InputCheck:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> InputCheck:
         """Inverse of `as_dict`."""
-        return cls(**values)
+        return cls(**{**values, "suspicion": Suspicion(**values["suspicion"])})
 
 
 class StopReason(enum.StrEnum):

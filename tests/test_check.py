@@ -296,8 +296,8 @@ def told(matrix, **options):
 def test_what_rounding_moved_from_zero_is_taken_for_zero_and_told(entries, dtype, counts, largest):
     matrix = with_entries(*entries)
     found, note = told(matrix.astype(dtype))
-    assert (found.rounded_negative, found.rounded_diagonal) == counts
-    assert found.largest_rounded == pytest.approx(largest, rel=1e-6)
+    assert (found.suspicion.rounded_negative, found.suspicion.rounded_diagonal) == counts
+    assert found.suspicion.largest_rounded == pytest.approx(largest, rel=1e-6)
     assert note.startswith(f"{counts[0]} negative entries and {counts[1]} diagonal entries of the matrix were taken")
     assert f"the largest is {largest:.3g} from zero" in note
 
@@ -308,7 +308,7 @@ def typical_row(matrix):
 
 def test_rounding_ends_at_the_stated_share_of_a_typical_row():
     edge = ROUNDING_TOL * typical_row(distances(90, "float64"))
-    assert check_quietly(with_entries((2, 3, -0.99 * edge))).rounded_negative == 2
+    assert check_quietly(with_entries((2, 3, -0.99 * edge))).suspicion.rounded_negative == 2
     with pytest.raises(InputError, match="2 negative entries"):
         check(with_entries((2, 3, -1.01 * edge)))
     with pytest.raises(InputError, match="diagonal is not zero"):
@@ -358,7 +358,7 @@ def test_hollow_similarities_are_told():
     matrix = fractions()
     np.fill_diagonal(matrix, 0)
     found, note = told(matrix)
-    assert found.like_similarities
+    assert found.suspicion.like_similarities
     assert "behave like similarities" in note
 
 
@@ -368,7 +368,7 @@ def test_correlations_are_refused_with_their_own_remedy():
         check(r)
     t = np.sqrt(np.maximum(2 * (1 - r), 0))
     np.fill_diagonal(t, 0)
-    assert not check(t).like_similarities
+    assert not check(t).suspicion.like_similarities
 
 
 def test_distances_with_a_spoilt_diagonal_are_no_similarities(tmp_path):

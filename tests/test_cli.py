@@ -439,7 +439,6 @@ def test_rounded_zeros_and_hollow_similarities_are_noted_by_every_command_that_u
         assert CliRunner().invoke(main, ["fit", name, "map.zarr", "--overwrite"]).stderr.count(note) == 1
 
 
-
 def test_a_matrix_in_a_file_is_embedded_in_place(place, points):
     for name in ("square.npy", "condensed.npy"):
         run("fit", name, f"{name}.map", "--seed", "4", "-q")

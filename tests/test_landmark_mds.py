@@ -33,6 +33,7 @@ from landmarks.tables import array_panel
 from landmarks.types import LandmarkConfig
 from psmds_dist import PatternSearchMDS
 from psmds_dist.config import SolverConfig
+from psmds_dist.errors import DissimilarityWarning
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.solve import solve
@@ -511,7 +512,7 @@ def test_points_with_too_few_known_landmarks_are_named():
     panel = cdist(features(), features()[:30])
     panel[200, 2:] = np.nan
     panel[220, 1:] = np.nan
-    with pytest.raises(InputError, match=r"point 200 has known .* to 2 landmarks, but 3 .*\(2 points in all know fewer"):
+    with pytest.raises(InputError, match=r"point 200 has known .* to 2 landmarks, but 3 .*\(2 points in all know"):
         LandmarkMDS(landmarks=range(30), evidence=False).fit(panel)
     panel[[200, 220], 5:8] = 1.0
     mds = LandmarkMDS(landmarks=range(30), evidence=False, random_state=0).fit(panel)
@@ -731,7 +732,7 @@ def with_entries(place, value, symmetric=True):
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (-1.0, r"the matrix has 1 negative entry, the first in row 57{}, column 40{} \(-1\), but"),
+        (-1.0, r"the matrix has 1 negative entry, the lowest in row 57{}, column 40{} \(-1\), but"),
         (np.inf, r"the matrix has 1 infinite entry as float32, the first in row 57{}, column 40{}; write NaN"),
     ],
 )
@@ -774,7 +775,7 @@ def test_what_is_wrong_between_landmarks_of_a_matrix_is_named_where_it_is(place,
 
 def test_a_fault_of_a_panel_names_its_column_and_its_landmark(tmp_path):
     panel = with_entries((40, 120), -2.0)[:, CHOSEN]
-    sentence = r"the panel has 1 negative entry, the first in row 40{}, column 1 \(landmark 120{}\) \(-2\)"
+    sentence = r"the panel has 1 negative entry, the lowest in row 40{}, column 1 \(landmark 120{}\) \(-2\)"
     with pytest.raises(InputError, match=sentence.format("", "")):
         LandmarkMDS(landmarks=CHOSEN).fit(panel)
     with pytest.raises(InputError, match=sentence.format(r" \(id 'cell40'\)", ", id 'cell120'")):
@@ -1113,3 +1114,49 @@ def test_input_that_is_written_to_during_a_fit_is_told(tmp_path, metric, opened)
     mds.set_params(on_stage=lambda stage: np.save(place, 2 * values))
     with pytest.raises(InputError, match="was written to while it was read"):
         mds.fit(opened(place))
+
+
+# --- what a panel is, and is not ---
+
+
+def similar(n=120):
+    s = np.exp(-squareform(pdist(np.random.default_rng(4).normal(size=(n, 3)))))
+    np.fill_diagonal(s, 1)
+    return s
+
+
+@pytest.mark.parametrize("zeroed", [0, 5, 60])
+def test_similarities_are_refused_whatever_their_diagonal_lacks(zeroed):
+    s = similar()
+    s[:zeroed] = s[:, :zeroed] = 0
+    with pytest.raises(InputError, match=r"the matrix looks like similarities: .* 1 - s, with a diagonal of zeros"):
+        LandmarkMDS(n_landmarks=60, random_state=0).fit(s)
+    with pytest.raises(InputError, match="the panel looks like similarities"):
+        LandmarkMDS(landmarks=range(30, 90)).fit(s[:, 30:90])
+
+
+def test_hollow_similarities_and_rounded_zeros_are_told():
+    s = similar()
+    np.fill_diagonal(s, 0)
+    with pytest.warns(DissimilarityWarning, match="the matrix has a zero diagonal, but .* behave like similarities"):
+        LandmarkMDS(n_landmarks=60, random_state=0, evidence=False).fit(s)
+    t = squareform(pdist(np.random.default_rng(4).normal(size=(120, 3))))
+    panel = t[:, :40].copy()
+    panel[70, 3] = -1e-7
+    with pytest.warns(DissimilarityWarning, match="1 negative entries and 0 diagonal entries of the panel were taken"):
+        mds = LandmarkMDS(landmarks=range(40), random_state=0, evidence=False).fit(panel)
+    new = np.maximum(panel[70:71], 0)
+    np.testing.assert_allclose(mds.transform(panel[70:71]), mds.transform(new), atol=1e-5)
+
+
+def test_a_lone_triangle_is_told():
+    t = np.triu(squareform(pdist(np.random.default_rng(4).normal(size=(120, 3)))))
+    with pytest.raises(InputError, match=r"only the upper triangle of the matrix is filled .*--triangle upper"):
+        LandmarkMDS(n_landmarks=60, random_state=0).fit(t)
+
+
+def test_all_that_is_wrong_with_a_panel_is_told_at_once():
+    panel = squareform(pdist(np.random.default_rng(4).normal(size=(120, 3))))[:, :40]
+    panel[100, 3], panel[101, 4], panel[5, 6] = np.inf, -2, 9
+    with pytest.raises(InputError, match="1 infinite entry .* Also, .* 1 negative .* Also, .* not symmetric"):
+        LandmarkMDS(landmarks=range(40)).fit(panel)

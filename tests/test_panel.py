@@ -560,7 +560,7 @@ def wrong(row, column, value):
         (wrong(5, 3, -np.inf), r"1 infinite entry as float32, the first in row 5 \(id 'p5'\), column 3"),
         (
             wrong(6, [2, 3], -1),
-            r"2 negative entries, the first in row 6 .*, column 2 \(landmark 77, id 'p77'\) \(-1\)",
+            r"2 negative entries, the lowest in row 6 .*, column 2 \(landmark 77, id 'p77'\) \(-1\)",
         ),
         (
             wrong(77, 2, 0.5),

@@ -27,7 +27,7 @@ from psmds_dist.store import (
 )
 from psmds_dist.store.chunkfile import ADVISED
 from psmds_dist.store.reading import chunk_file
-from psmds_dist.types import InputCheck, InputError
+from psmds_dist.types import InputCheck, InputError, Suspicion
 
 N = 101
 
@@ -38,7 +38,7 @@ def distances(n=N, dtype="float32", seed=0):
 
 
 def a_check(n=N, dtype="float32"):
-    return InputCheck(n, dtype, 5.0, 1.5, 1e-4, None, "abc")
+    return InputCheck(n, dtype, 5.0, 1.5, 1e-4, None, "abc", Suspicion())
 
 
 def written(path, matrix, ids=None):
@@ -296,11 +296,16 @@ def test_interrupted_store_is_continued(tmp_path):
     target = create(path, N, source_fingerprint="one")
     target.write(5, matrix[15:18])
     (path / "dissimilarities" / f"c.6.{32 * 'a'}.partial").write_bytes(b"x")
-    (path / "dissimilarities" / "notes.partial").write_text("of somebody else")
+    notes = path / "dissimilarities" / "notes.partial"
+    notes.write_text("of somebody else")
     with pytest.raises(InputError, match="is unfinished"):
         open_rows(path)
+    with pytest.raises(InputError, match=r"holds dissimilarities/notes\.partial, which is none of its parts"):
+        create(path, N, source_fingerprint="one")
+    assert notes.read_text() == "of somebody else"
+    notes.unlink()
     again = pickle.loads(pickle.dumps(create(path, N, source_fingerprint="one")))
-    assert [left.name for left in path.rglob("*.partial")] == ["notes.partial"]
+    assert not list(path.rglob("*.partial"))
     assert [b for b in range(layout.count) if again.has(b)] == [5]
     out = np.empty((layout.rows, N), "float32")
     again.read(15, 18, out)

@@ -20,7 +20,7 @@ def load_check(rows: ZarrRows) -> InputCheck | None:
     facts = load_facts(rows)
     try:
         return None if facts is None else InputCheck.from_dict(facts)
-    except TypeError:  # other fields: another version of this package has kept it
+    except (TypeError, KeyError):  # other fields: another version of this package has kept it
         return None
 
 
