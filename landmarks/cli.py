@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from psmds_dist.cli import (
+    echo,
     end,
     keeping,
     names_of,
@@ -26,6 +27,7 @@ from psmds_dist.cli import (
     where_to_run_of,
 )
 from psmds_dist.errors import InputError
+from psmds_dist.text import escaped
 
 if TYPE_CHECKING:
     from landmarks.estimator import LandmarkMDS
@@ -99,7 +101,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     from psmds_dist.plan import describe_exceeded
     from psmds_dist.store import require_result_place
 
-    say = _silent if options["quiet"] else click.echo
+    say = _silent if options["quiet"] else echo
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
     require_result_place(target, overwrite=overwrite, apart=[source])
     if options["plot"]:
@@ -224,7 +226,7 @@ def transform(model: str, new: str, output: str, overwrite: bool) -> None:
     require_output(output, overwrite, model, new)
     placed = LandmarkMDS.load(model).transform(load_npy(os.path.abspath(new)))
     write_coordinates(output, placed)
-    click.echo(f"{output}: {len(placed):,} points placed into {model}")
+    echo(f"{output}: {len(placed):,} points placed into {model}")
 
 
 @main.command(name="list")
@@ -238,7 +240,7 @@ def listing(model: str, ids: bool) -> None:
     if ids and found.ids is None:
         raise InputError(f"{model} knows no names of its rows: leave --ids out.")
     rows = found.landmarks.tolist()
-    click.echo("\n".join(found.ids[row] if ids and found.ids is not None else str(row) for row in rows))
+    echo("\n".join(escaped(found.ids[row]) if ids and found.ids is not None else str(row) for row in rows))
 
 
 @main.command()
@@ -283,4 +285,4 @@ def panel(source: str, target: str, **options: Any) -> None:
         )  # fmt: skip
     if not options["quiet"]:
         size = format_bytes(data.n * landmarks.size * data.dtype.itemsize)
-        click.echo(f"{target}: {data.n:,} points x {landmarks.size:,} landmarks, {size}; checked.")
+        echo(f"{target}: {data.n:,} points x {landmarks.size:,} landmarks, {size}; checked.")

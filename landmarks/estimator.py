@@ -24,6 +24,7 @@ from psmds_dist.inputs import labels_of, path_of
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import describe_exceeded
 from psmds_dist.run import LOSSES, RESUMABLE
+from psmds_dist.text import note_unsafe
 from psmds_dist.types import Floats, InputError, StopReason
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
@@ -248,6 +249,7 @@ class LandmarkMDS(OnCluster):
             scratch=self.scratch,
         ) as data:
             ids = _names(X, data) if names is None else read_ids(names, data.n)
+            note_unsafe(ids)
             if data.pool is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)

@@ -20,6 +20,7 @@ from psmds_dist import __version__
 from psmds_dist.errors import ClusterLost, Finished, InputError, PsmdsError, StorageError
 from psmds_dist.files import folder_above
 from psmds_dist.interrupts import terminable
+from psmds_dist.text import escaped_lines, note_unsafe
 
 if TYPE_CHECKING:
     from psmds_dist.checkpoint import Checkpoint
@@ -76,6 +77,11 @@ def count(text: str) -> int:
     raise click.BadParameter(f"{text} is no whole number from 1 to {MOST:g}.")
 
 
+def echo(text: str, *, err: bool = False) -> None:
+    """Print lines of text, in which control characters of names and paths are escaped."""
+    click.echo(escaped_lines(text), err=err)
+
+
 class Interrupted(click.ClickException):
     """A Ctrl-C that nobody below has answered."""
 
@@ -102,7 +108,14 @@ class Commands(click.Group):
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; its faults become sentences, and a SIGTERM is a Ctrl-C."""
+        """Run a command; its faults become sentences without control characters, and a SIGTERM is a Ctrl-C."""
+        try:
+            return self._invoke(ctx)
+        except click.ClickException as error:
+            vars(error).update(message=escaped_lines(error.message))  # of click's own errors too, whose class must stay
+            raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             with terminable():
                 return super().invoke(ctx)
@@ -208,7 +221,7 @@ def running(
     if sum(option is not None for option in (workers, scheduler, scheduler_file)) > 1:
         raise click.UsageError("give one of --workers, --scheduler and --scheduler-file.")
     with ExitStack() as stack:
-        stack.enter_context(_ending(_silent if quiet else click.echo))
+        stack.enter_context(_ending(_silent if quiet else echo))
         if not quiet:
             stack.enter_context(_notes())
         if workers is not None:
@@ -237,7 +250,7 @@ class _Notes(logging.Handler):
     """Shows what the library logs as lines on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"Note: {record.getMessage()}.", err=True)
+        echo(f"Note: {record.getMessage()}.", err=True)
 
 
 @contextmanager
@@ -282,7 +295,7 @@ def _build(
         )
     if not options["quiet"]:
         size = format_bytes(check.n**2 * source.dtype.itemsize)
-        click.echo(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+        echo(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
 
 
 def say_how_to_go_on(target: str) -> None:
@@ -316,7 +329,7 @@ def distances(points: str, target: str, metric: str, **options: Any) -> None:
 
     source = open_points(points, metric, dtype=options["dtype"])
     if not options["quiet"] and seem_dissimilarities(points):
-        click.echo(f"Note: {points} looks like dissimilarities already; 'psmds ingest' takes them as such.", err=True)
+        echo(f"Note: {points} looks like dissimilarities already; 'psmds ingest' takes them as such.", err=True)
     with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, metric=metric)
 
@@ -394,7 +407,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     from psmds_dist.run import CERTIFICATE_MISSING, embed
     from psmds_dist.store import require_result_place
 
-    say = _silent if options["quiet"] else click.echo
+    say = _silent if options["quiet"] else echo
     names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share", "moves")
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
@@ -407,6 +420,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
 
         require_picture_place(options["plot"], target, source.path)
     with running(**where_to_run_of(options)) as executor, progress(options["quiet"]) as show:
+        note_unsafe(ids)
         executor.require(source.path)
         result = embed(
             source,
@@ -464,7 +478,7 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
         resume=resume,
         afresh=overwrite and not resume,
         finished=finished,
-        say=partial(click.echo, err=True),
+        say=partial(echo, err=True),
     )
     if resume and checkpoint.found:
         say(f"going on from {checkpoint.folder}")
@@ -531,10 +545,10 @@ def info(path: str, as_json: bool) -> None:
 
     facts = describe_run(path) or describe(path)
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        echo(json.dumps(facts, indent=2))
         return
     for line in fact_lines(facts):
-        click.echo(line)
+        echo(line)
 
 
 @main.command()
@@ -569,12 +583,12 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
     with running(**where_to_run_of(options)) as executor:
         executor.require(source.path)
         stress = measure(source, found.embedding, executor, options["memory_limit"])
-    click.echo(stress_lines(stress))
+    echo(stress_lines(stress))
     if worst:
         rows = [[name, f"{value:.4f}"] for name, value in worst_points(stress, found.ids, worst)]
-        click.echo("\n" + table(["worst points", "point stress"], rows))
+        echo("\n" + table(["worst points", "point stress"], rows))
     if compare:
-        click.echo("\n" + table(*_comparisons(source, found, compare)))
+        echo("\n" + table(*_comparisons(source, found, compare)))
 
 
 def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
@@ -644,8 +658,8 @@ def plan(matrix: str | None, points: int | None, n_landmarks: int | None, **opti
         network=_speed(options["network"], "--network"),
     )
     job = job_of(made, dims, threads, epochs=options["epochs"], checked=checked, computed=options["computed"])
-    click.echo(made.describe())
-    click.echo(report(made, job, rates))
+    echo(made.describe())
+    echo(report(made, job, rates))
 
 
 def _require_one_job(matrix: str | None, points: int | None, n_landmarks: int | None, computed: bool) -> None:
@@ -671,12 +685,16 @@ def _speed(text: str, name: str) -> float:
 @click.argument("output", type=click.Path(dir_okay=False))
 @overwriting
 def export(result: str, output: str, overwrite: bool) -> None:
-    """Write the coordinates of RESULT to OUTPUT: .csv or .tsv with ids and point stress, or .npy."""
+    """Write the coordinates of RESULT to OUTPUT: .csv or .tsv with ids and point stress, or .npy.
+
+    In ids, control characters become escapes. An id that a spreadsheet would take for a formula gets a leading
+    apostrophe, which --ids OUTPUT takes off again; signed numbers stay.
+    """
     from psmds_dist.results import export_stored
 
     require_output(output, overwrite, result)
     export_stored(result, output)
-    click.echo(f"{output}: the coordinates of {result}")
+    echo(f"{output}: the coordinates of {result}")
 
 
 def require_output(output: str, overwrite: bool, *read: str) -> None:
@@ -698,7 +716,7 @@ def certificates(directory: str) -> None:
     from psmds_dist.executor import write_certificates
 
     write_certificates(directory)
-    click.echo(f"{directory}: certificate.pem and key.pem, readable by you alone, valid for a year")
+    echo(f"{directory}: certificate.pem and key.pem, readable by you alone, valid for a year")
 
 
 @main.command()
@@ -709,7 +727,7 @@ def demo(output: str, workers: int, points: int) -> None:
     """Embed real digits and a large manifold on Dask workers of this machine, and draw both maps."""
     from psmds_dist.demo import run
 
-    run(Path(output), workers, points, click.echo)
+    run(Path(output), workers, points, echo)
 
 
 if __name__ == "__main__":
