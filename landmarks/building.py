@@ -17,6 +17,7 @@ from psmds_dist.locks import owned
 from psmds_dist.plan import PANEL_BYTES, panel_pass
 from psmds_dist.rows import layout_of, stored, testing_checksums
 from psmds_dist.scan import ScanBlocks, panel_blocks
+from psmds_dist.text import note_unsafe
 from psmds_dist.types import Executor
 
 F = TypeVar("F")
@@ -185,6 +186,7 @@ def build_panel(
     require_apart(path, getattr(source, "path", None))
     ids = None if ids is None else check_ids(ids, source.n)
     names = names or PanelEntries(source.landmarks, ids)
+    note_unsafe(ids)
     height = _strip(source, executor, memory_limit)
     with owned(path):
         target = create_panel(

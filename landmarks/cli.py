@@ -27,6 +27,7 @@ from psmds_dist.cli import (
     where_to_run_of,
 )
 from psmds_dist.errors import InputError
+from psmds_dist.text import escaped
 
 if TYPE_CHECKING:
     from landmarks.estimator import LandmarkMDS
@@ -239,7 +240,7 @@ def listing(model: str, ids: bool) -> None:
     if ids and found.ids is None:
         raise InputError(f"{model} knows no names of its rows: leave --ids out.")
     rows = found.landmarks.tolist()
-    answer("\n".join(found.ids[row] if ids and found.ids is not None else str(row) for row in rows))
+    answer("\n".join(escaped(found.ids[row]) if ids and found.ids is not None else str(row) for row in rows))
 
 
 @main.command()

@@ -22,6 +22,7 @@ from psmds_dist.executor import AnyExecutor
 from psmds_dist.inputs import labels_of, path_of
 from psmds_dist.partition import parse_bytes
 from psmds_dist.plan import describe_exceeded
+from psmds_dist.text import note_unsafe
 from psmds_dist.types import Floats, InputError
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
@@ -242,6 +243,7 @@ class LandmarkMDS(OnCluster):
             memory_limit=None if self.memory_limit is None else parse_bytes(self.memory_limit),
             scratch=self.scratch,
         ) as data:
+            note_unsafe(data.ids)
             if data.pool is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)

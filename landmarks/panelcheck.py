@@ -284,7 +284,8 @@ class Judgement:
         """Worst difference between both orders of a pair of landmarks, as a share of their root mean square."""
         if self.between is None:
             return None
-        return self._worst_pair[2] / self._scale if self._scale else 0.0
+        gap: float = self._worst_pair[2]
+        return gap / self._scale if self._scale else 0.0
 
     @cached_property
     def _squares(self) -> Floats:

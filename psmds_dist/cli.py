@@ -23,6 +23,7 @@ from psmds_dist.errors import ClusterLost, DissimilarityWarning, Finished, Input
 from psmds_dist.files import folder_above
 from psmds_dist.interrupts import Interrupts, terminable
 from psmds_dist.streams import discard_output
+from psmds_dist.text import escaped_lines, note_unsafe
 
 if TYPE_CHECKING:
     from psmds_dist.checkpoint import Checkpoint
@@ -73,6 +74,11 @@ def count(text: str) -> int:
     raise click.BadParameter(f"{text} is no whole number from 1 to {MOST:g}.")
 
 
+def echo(text: str, *, err: bool = False) -> None:
+    """Print lines of text, in which control characters of names and paths are escaped."""
+    click.echo(escaped_lines(text), err=err)
+
+
 class Interrupted(click.ClickException):
     """A Ctrl-C that nobody below has answered."""
 
@@ -99,7 +105,14 @@ class Commands(click.Group):
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; its faults become sentences, and a SIGTERM is a Ctrl-C."""
+        """Run a command; its faults become sentences without control characters, and a SIGTERM is a Ctrl-C."""
+        try:
+            return self._invoke(ctx)
+        except click.ClickException as error:
+            vars(error).update(message=escaped_lines(error.message))  # of click's own errors too, whose class must stay
+            raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
         interrupts = Interrupts()
         try:
             with terminable() as interrupts:
@@ -131,17 +144,17 @@ class Resumable(click.ClickException):
 def tell(text: str) -> None:
     """Print words about a run; its result does not depend on whether they can be written."""
     try:
-        click.echo(text)
+        echo(text)
     except OSError as error:
         discard_output()
         if error.errno not in (errno.EPIPE, errno.EBADF):  # nobody reads on, or it was closed from the start
-            click.echo(f"Note: standard output is lost ({error.strerror}), the result is not.", err=True)
+            echo(f"Note: standard output is lost ({error.strerror}), the result is not.", err=True)
 
 
 def answer(text: str) -> None:
     """Print what a command was asked for; it fails when that cannot be written."""
     try:
-        click.echo(text)
+        echo(text)
     except BrokenPipeError:  # who reads it has seen enough
         raise click.exceptions.Exit(1) from None
     except OSError as error:
@@ -258,7 +271,7 @@ class _Notes(logging.Handler):
     """Shows what the library logs as lines on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"Note: {record.getMessage()}.", err=True)
+        echo(f"Note: {record.getMessage()}.", err=True)
 
 
 @contextmanager
@@ -351,7 +364,7 @@ def distances(points: str, target: str, metric: str, **options: Any) -> None:
 
     source = open_points(points, metric, dtype=options["dtype"])
     if not options["quiet"] and seem_dissimilarities(points):
-        click.echo(f"Note: {points} looks like dissimilarities already; 'psmds ingest' takes them as such.", err=True)
+        echo(f"Note: {points} looks like dissimilarities already; 'psmds ingest' takes them as such.", err=True)
     with running(**where_to_run_of(options)) as executor:
         _build(source, target, options, executor, metric=metric)
 
@@ -450,6 +463,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
 
         require_picture_place(options["plot"], target, source.path)
     with running(**where_to_run_of(options)) as executor, progress(options["quiet"]) as show:
+        note_unsafe(ids)
         executor.require(source.path)
         result = embed(
             source,
@@ -507,7 +521,7 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
         resume=resume,
         afresh=overwrite and not resume,
         finished=finished,
-        say=partial(click.echo, err=True),
+        say=partial(echo, err=True),
     )
     if resume and checkpoint.found:
         say(f"going on from {checkpoint.folder}")
@@ -711,7 +725,11 @@ def _speed(text: str, name: str) -> float:
 @click.argument("output", type=click.Path(dir_okay=False))
 @overwriting
 def export(result: str, output: str, overwrite: bool) -> None:
-    """Write the coordinates of RESULT to OUTPUT: .csv or .tsv with ids and point stress, or .npy."""
+    """Write the coordinates of RESULT to OUTPUT: .csv or .tsv with ids and point stress, or .npy.
+
+    In ids, control characters become escapes. An id that a spreadsheet would take for a formula gets a leading
+    apostrophe, which --ids OUTPUT takes off again; signed numbers stay.
+    """
     from psmds_dist.results import export_stored
 
     require_output(output, overwrite, result)

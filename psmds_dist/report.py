@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from psmds_dist.check import Progress
 from psmds_dist.events import EpochEvent, OnEpoch
 from psmds_dist.quality import Stress
+from psmds_dist.text import escaped
 
 DWINDLE = 0.75
 """How the epochs of a halving beyond one fall from each to the next: between fast and slow runs seen."""
@@ -133,11 +134,12 @@ def _worded(value: object) -> str:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, list | tuple):
         return ", ".join(map(_worded, value)) or "none"
-    return "none" if value == {} else str(value)
+    return "none" if value == {} else escaped(str(value))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Columns, aligned; the first to the left, the others to the right."""
+    """Columns, aligned; the first to the left, the others to the right. Control characters are escaped."""
+    rows = [list(map(escaped, row)) for row in rows]
     widths = [max(len(line[k]) for line in [head, *rows]) for k in range(len(head))]
     lines = [
         "  ".join(

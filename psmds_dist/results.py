@@ -14,6 +14,7 @@ from psmds_dist.checkpoint import plain
 from psmds_dist.quality import Stress
 from psmds_dist.run import Embedding
 from psmds_dist.solve import HISTORY
+from psmds_dist.text import as_cell
 from psmds_dist.types import Floats, InputError
 
 
@@ -147,6 +148,9 @@ def write_coordinates(
 ) -> None:
     """Write coordinates: ``.csv`` and ``.tsv`` with ids (row numbers without) and point stress, ``.npy`` bare.
 
+    Ids are written as `psmds_dist.text.as_cell` says, so that no spreadsheet runs them; `psmds_dist.ingest.read_ids`
+    takes the apostrophes off again.
+
     Raises
     ------
     InputError
@@ -174,4 +178,4 @@ def _write_table(path: Path, separator: str, names: list[str], columns: Floats, 
         table = csv.writer(file, delimiter=separator)
         table.writerow(["id", *names])
         for k, values in enumerate(columns.tolist()):
-            table.writerow([ids[k] if ids else str(k), *map(repr, values)])
+            table.writerow([as_cell(ids[k]) if ids else str(k), *map(repr, values)])

@@ -29,6 +29,7 @@ from psmds_dist.locks import owned
 from psmds_dist.partition import Layout
 from psmds_dist.rows import layout_of, testing_checksums
 from psmds_dist.scan import Finding, Scan, Scanner, group_size, panel_blocks, panels, split
+from psmds_dist.text import note_unsafe
 from psmds_dist.types import Executor, InputCheck, InputError, Rows, RowSource
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def build(
 
     require_size(source.n)
     names = None if ids is None else check_ids(ids, source.n)
+    note_unsafe(names)
     require_apart(path, getattr(source, "path", None))
     if zero_diagonal:
         refuse_similarities(source, names)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from psmds_dist.text import of_cell
 from psmds_dist.types import InputError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -21,7 +23,8 @@ def read_ids(path: str | os.PathLike[str], n: int) -> list[str]:
     ----------
     path : path
         A text file with one name a line; a ``.csv`` or ``.tsv`` file, whose first column is taken, without
-        its heading when there is one line more than points; or a ``.npy`` file of strings.
+        its heading when there is one line more than points, and without the apostrophes that `psmds export`
+        puts before formulas; or a ``.npy`` file of strings.
     n : int
         Number of points.
 
@@ -47,8 +50,9 @@ def _read(place: Path) -> list[str]:
         return _read_npy(place)
     text = place.read_text(encoding="utf-8-sig")
     if suffix in DELIMITERS:
-        return [row[0].strip() for row in csv.reader(text.splitlines(), delimiter=DELIMITERS[suffix]) if row]
-    return [line.strip() for line in text.rstrip().splitlines()]
+        rows = csv.reader(io.StringIO(text), delimiter=DELIMITERS[suffix])
+        return [of_cell(row[0].strip()) for row in rows if row]
+    return [line.strip() for line in text.rstrip().split("\n")]  # splitlines would also split at other characters
 
 
 def _read_npy(place: Path) -> list[str]:
