@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from landmarks.estimator import LandmarkMDS
     from psmds_dist.types import Ints
 
+NEGLIGIBLE = 1e-5
+"""Held-out stress that no further landmark could lower: what is left is rounding."""
+
 MANY_DIGITS = 19
 """So many may not fit into 64 bits."""
 
@@ -100,6 +103,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     from landmarks.estimator import LandmarkMDS
     from psmds_dist.plan import describe_exceeded
     from psmds_dist.store import require_result_place
+    from psmds_dist.types import StopReason
 
     say = _silent if options["quiet"] else tell
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
@@ -121,6 +125,8 @@ def fit(source: str, target: str, **options: Any) -> None:
         mds.fit_on(source, executor, checkpoint, options["ids"])
     save(mds.save, target, overwrite)
     say(f"\n{len(mds.embedding_):,} points by {mds.landmarks_.size:,} landmarks; map in {target}")
+    if mds.result_.stop_reason is StopReason.EPOCHS:
+        say(f"Note: {mds.result_.advice}.")
     if mds.result_.over:
         say(f"Note: {describe_exceeded(mds.result_.over)}.")
     say(_figures(mds))
@@ -173,9 +179,12 @@ def _verdict(mds: LandmarkMDS) -> str:
     last = mds.curve_[-1]
     if len(mds.curve_) < 2 or math.isinf(last["high"]):
         return "That is too little to tell by."
-    enough = int(mds.curve_["n_landmarks"][mds.curve_["normalized_stress"] <= last["high"]][0])
+    as_good = mds.curve_["normalized_stress"] <= max(last["high"], NEGLIGIBLE)
+    enough = int(mds.curve_["n_landmarks"][as_good][0])
     if enough < last["n_landmarks"]:
         return f"{enough:,} do as well, within the interval: more landmarks would bring little."
+    if last["normalized_stress"] <= NEGLIGIBLE:
+        return "Held-out stress is zero with these: more landmarks would bring nothing."
     if mds.stress_is_exact_:
         return "Stress fell with the number of landmarks, but the polish has come after that: its stress is above."
     return "Stress still falls with the number of landmarks: more may help."

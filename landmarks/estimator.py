@@ -216,8 +216,8 @@ class LandmarkMDS(OnCluster):
             self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
             if not self.result_.stop_reason.resumable:
                 checkpoint.remove()
-        if self.result_.stop_reason.advice:
-            warnings.warn(self.result_.stop_reason.advice, ConvergenceWarning, stacklevel=2)
+        if self.result_.advice:
+            warnings.warn(self.result_.advice, ConvergenceWarning, stacklevel=2)
         if self.result_.over:
             warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self

@@ -34,6 +34,8 @@ from psmds_dist.run import checked, identity_of, require_unchanged, warm_up
 from psmds_dist.solve import Solution, solve
 from psmds_dist.types import Floats, InputCheck, InputError, Ints, RowSource
 
+UNCHANGED = "the refinement left the map as it was: no pass lowered its stress on pairs that it is judged by"
+
 
 @heard()
 def fit(
@@ -136,9 +138,12 @@ def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> Landm
     run.clock.leave_out()
     among, mapped = _mapped(run)
     frame, found = _placed(run, among, mapped)
-    passes, solution = 0, None
+    passes, solution, placed = 0, None, found[0]
     if judge is not None:
         frame, found, passes = _refined(run, among, frame, found, judge)
+    refined = check is not None or not np.array_equal(found[0], placed)
+    if judge is not None and not refined:
+        run.clock.tell(UNCHANGED)
     if check is not None:
         solution = _polish(run, found, frame, check)
     run.executor.close()  # the rows go: what follows needs their place
@@ -158,6 +163,7 @@ def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> Landm
         exact=_exact(mapped.solution, run.landmarks, run.panel.n) if solution is None else solution.stress,
         solution=solution,
         passes=passes,
+        refined=refined,
         residual_rms=_residual_rms(found),
         config=run.config,
         seconds=run.clock.seconds,

@@ -225,6 +225,7 @@ def _facts(result: LandmarkFit) -> dict[str, Any]:
     return {
         "n_landmarks": int(result.landmarks.size),
         "refine": result.config.refine,
+        "refined": result.refined,
         "selection": result.config.selection,
         "seed": result.config.seed,
         "peak_memory": result.peak_memory,

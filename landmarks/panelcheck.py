@@ -284,8 +284,7 @@ class Judgement:
         """Worst difference between both orders of a pair of landmarks, as a share of their root mean square."""
         if self.between is None:
             return None
-        gap: float = self._worst_pair[2]
-        return gap / self._scale if self._scale else 0.0
+        return self._worst_pair[2] / self._scale if self._scale else 0.0
 
     @cached_property
     def _squares(self) -> Floats:
@@ -301,8 +300,9 @@ class Judgement:
         """Root mean square of known dissimilarities between landmarks; 0 without any."""
         if self.between is None:
             return 0.0
-        known = np.count_nonzero(np.isfinite(self.between)) - np.count_nonzero(np.isfinite(self.between.diagonal()))
-        return math.sqrt(float(self._squares.sum()) / max(1, known))
+        known = np.isfinite(self.between)
+        pairs = int(known.sum()) - int(known.diagonal().sum())
+        return math.sqrt(float(self._squares.sum()) / max(1, pairs))
 
     @cached_property
     def _zero(self) -> float:

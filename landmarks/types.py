@@ -28,6 +28,11 @@ from psmds_dist.types import Floats, InputError, Ints, StopReason
 REFINEMENTS = ("none", "panel", "full")
 Tell = Callable[[str], object]
 
+UNFINISHED = (
+    "the full refinement ran out of epochs before it converged: go on from the map with "
+    "PatternSearchMDS(max_epochs=...).fit(X, init=embedding_)"
+)
+
 
 class Data(Planned, Protocol):
     """What a landmark fit needs to know of the data, beside what planning does."""
@@ -175,6 +180,8 @@ class LandmarkFit:
         The polish on the whole matrix.
     passes : int
         Passes over the panel by the refinement.
+    refined : bool
+        Whether a refinement changed the map.
     residual_rms : float
         Root mean square residual of all points against the landmarks.
     seconds : dict
@@ -199,6 +206,7 @@ class LandmarkFit:
     exact: Stress | None
     solution: Solution | None
     passes: int
+    refined: bool
     residual_rms: float
     config: LandmarkConfig
     seconds: dict[str, float] = field(default_factory=dict)
@@ -210,6 +218,11 @@ class LandmarkFit:
     def stop_reason(self) -> StopReason:
         """Why the full refinement ended; `StopReason.PLACED` without one."""
         return StopReason.PLACED if self.solution is None else self.solution.stop_reason
+
+    @property
+    def advice(self) -> str:
+        """What to do where the full refinement did not end as it should; empty where it did."""
+        return UNFINISHED if self.stop_reason is StopReason.EPOCHS else self.stop_reason.advice
 
     @property
     def stress(self) -> Stress:
@@ -234,14 +247,14 @@ class Clock:
 
     def __init__(self, tell: Tell) -> None:
         self.seconds: dict[str, float] = {}
-        self._tell = tell
+        self.tell = tell
         self._last = time.perf_counter()
 
     def end(self, stage: str) -> None:
         """A stage has ended."""
         now = time.perf_counter()
         self.seconds[stage] = now - self._last
-        self._tell(f"{stage}: {now - self._last:.2f} s")
+        self.tell(f"{stage}: {now - self._last:.2f} s")
         self._last = now
 
     def leave_out(self) -> None:

@@ -415,7 +415,13 @@ def ingest(
     show_default=True,
     help="Try moves along 'axes', 'guided' ones against the gradient, or as suits the number of components.",
 )
-@click.option("--starts", "n_init", default=1, show_default=True, help="Starts at random; the best is kept.")
+@click.option(
+    "--starts",
+    "n_init",
+    default=1,
+    show_default=True,
+    help="Starts; the best is kept, all but the first random.",
+)
 @click.option(
     "--init",
     default="auto",

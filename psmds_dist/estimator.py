@@ -18,7 +18,7 @@ from psmds_dist.events import OnEpoch
 from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
 from psmds_dist.inputs import labels_of, path_of, row_source
 from psmds_dist.plan import describe_exceeded
-from psmds_dist.run import CERTIFICATE_MISSING, Embedding, embed
+from psmds_dist.run import Embedding, embed
 from psmds_dist.types import Floats, InputError
 
 
@@ -75,8 +75,10 @@ class PatternSearchMDS(OnCluster):
         Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.
         ``"auto"`` takes landmarks from 1,000 points on, unless ``radius`` is given.
     n_init : int, default=1
-        Starts at random, with seeds in a row; the best is kept. Does not apply to other starts. The objective has
-        many local optima: a few starts are cheap insurance for small matrices.
+        Number of starts; the best map is kept. The first is the one that ``init`` says (at random, at landmarks or at
+        given coordinates), the others are random, with seeds in a row. The objective has many local optima: a few
+        starts are cheap insurance for small matrices. From 1,000 points on the start at landmarks seldom needs it, and
+        a random one takes many more epochs.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -133,7 +135,7 @@ class PatternSearchMDS(OnCluster):
     ids_ : list of str or None
         Row names, from the store, the data frame or the distance matrix.
     start_ : str
-        Where the solve began: ``"random"``, ``"landmarks"`` or ``"given"``.
+        Where the best solve began: ``"random"``, ``"landmarks"`` or ``"given"``.
     result_ : psmds_dist.run.Embedding
         Everything else: plan, input check, versions, peak memory.
     n_features_in_ : int
@@ -226,6 +228,11 @@ class PatternSearchMDS(OnCluster):
             (a MemoryError) When it cannot be done within ``memory_limit``.
         WorkerError
             (a RuntimeError) When the cluster keeps losing workers.
+
+        Warns
+        -----
+        ConvergenceWarning
+            When the solve ended before it converged: at ``max_epochs`` (unless that is 0), or because of the cluster.
         """
         with keeper(self.checkpoint, self.resume) as checkpoint:
             result = self._embed(X, self.init if init is None else init, checkpoint)
@@ -307,10 +314,8 @@ class PatternSearchMDS(OnCluster):
         self.start_ = result.start
         self.n_features_in_ = len(solution.embedding)
         self.result_ = result
-        if result.certificate_missing:
-            warnings.warn(CERTIFICATE_MISSING, ConvergenceWarning, stacklevel=3)
-        if solution.stop_reason.advice:
-            warnings.warn(solution.stop_reason.advice, ConvergenceWarning, stacklevel=3)
+        if result.advice:
+            warnings.warn(result.advice, ConvergenceWarning, stacklevel=3)
         if result.over:
             warnings.warn(describe_exceeded(result.over), RuntimeWarning, stacklevel=3)
         return self

@@ -6,7 +6,7 @@ import hashlib
 import math
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -115,7 +115,7 @@ class Embedding:
     config: SolverConfig
     ids: list[str] | None
     start: str
-    """Where the solve began: ``"random"``, ``"given"`` or the name of a provided start."""
+    """Where the best solve began: ``"random"``, ``"given"`` or the name of a provided start."""
 
     seconds: float
     """Wall time of finding the start, solving and measuring, once kernels are compiled; of all sessions of a run."""
@@ -135,6 +135,13 @@ class Embedding:
     def certificate_missing(self) -> bool:
         """Whether a monotone solve ended before it could certify that no single move improves its map."""
         return not self.config.bad_moves and self.solution.stop_reason is StopReason.EPOCHS
+
+    @property
+    def advice(self) -> str:
+        """What to do where the map is not what was asked for; empty where it is."""
+        if self.certificate_missing:
+            return CERTIFICATE_MISSING
+        return self.solution.stop_reason.advice if self.config.max_epochs else ""
 
 
 @heard()
@@ -181,12 +188,12 @@ def embed(
         if isinstance(init, str):
             warm_up_start(wanted_start(init, source, config), config, source.dtype.name)
         find = partial(_find_start, init, source, config, executor, plan.limit)
-        (name, start, config), seconds = _kept_start(find, config, checkpoint.strand("start"))
-        task = partial(
-            solve, source, executor=executor, scale=check.rms, budget=plan.budget, start=start, on_epoch=on_epoch
-        )
+        (name, start, first), seconds = _kept_start(find, config, checkpoint.strand("start"))
+        task = partial(solve, source, executor=executor, scale=check.rms, budget=plan.budget, on_epoch=on_epoch)
+        others = (replace(config, seed=config.seed + k) for k in range(1, n_init))
+        tasks = [partial(task, config=first, start=start), *(partial(task, config=other) for other in others)]
         try:
-            solution, solving = _best_of(task, config, n_init if name == "random" else 1, checkpoint)
+            solution, solving = _best_of(tasks, checkpoint)
         except InputError:  # damaged rows may be in the start as well, which tests no checksums
             if checkpoint.strand("solve-0").last() is None:
                 checkpoint.strand("start").forget()
@@ -194,7 +201,9 @@ def embed(
         require_unchanged(source, checkpoint)
         peak = executor.peak_memory()
         over = exceeded(plan.limit, before, peak)
-        return Embedding(solution, check, plan, config, ids, name, seconds + solving, peak, over, versions(), identity)
+        if solution.seed != first.seed:
+            name = "random"
+        return Embedding(solution, check, plan, first, ids, name, seconds + solving, peak, over, versions(), identity)
     finally:
         executor.close()
 
@@ -269,10 +278,8 @@ def _brought_near(x: Floats, scale: float) -> Floats:
     return np.asarray(x - step * np.round(x.mean(axis=0) / step))
 
 
-def _best_of(
-    task: Callable[..., Solution], config: SolverConfig, n_init: int, checkpoint: Keeper
-) -> tuple[Solution, float]:
-    """Solve from several starts, with seeds in a row; an interrupt or callback ends them all.
+def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: Keeper) -> tuple[Solution, float]:
+    """Solve from several starts; an interrupt or callback ends them all.
 
     Returns the best, and the seconds of all.
     """
@@ -281,14 +288,14 @@ def _best_of(
     done = checkpoint.strand("starts")
     if (kept := done.last()) is not None:
         best, first, seconds = Solution.from_arrays(kept), int(kept["starts"]), float(kept["spent"])
-    for k in range(first, n_init):
-        found = task(config=replace(config, seed=config.seed + k), kept=checkpoint.strand(f"solve-{k}"))
+    for k, task in enumerate(tasks[first:], first):
+        found = task(kept=checkpoint.strand(f"solve-{k}"))
         seconds += found.seconds
         if best is None or found.stress.mse < best.stress.mse:
             best = found
         if found.stop_reason.ends_all_starts:
             return replace(best, stop_reason=found.stop_reason), seconds
-        if k + 1 < n_init:
+        if k + 1 < len(tasks):
             done.save(k, partial(_starts, best, k + 1, seconds))
     assert best is not None
     return best, seconds

@@ -201,7 +201,13 @@ class StopReason(enum.StrEnum):
     PERFECT = "zero_stress", "fits exactly"
     PLACED = "placed", "placed against the landmarks"
     CALLBACK = "callback", "ended by a callback"
-    EPOCHS = "max_epochs", "not converged when --max-epochs ran out"
+    EPOCHS = (
+        "max_epochs",
+        "not converged when --max-epochs ran out",
+        False,
+        "the solve ended at max_epochs before it converged, so that a better map is near: raise max_epochs, or "
+        "radius_tol or eps to converge earlier",
+    )
     INTERRUPTED = "interrupted", "interrupted, this is the best map so far", True
     LOST = (
         "cluster_lost",

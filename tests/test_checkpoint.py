@@ -281,10 +281,11 @@ def test_the_best_map_met_before_the_cut_is_not_forgotten(tmp_path):
     same(again, whole)
 
 
+@pytest.mark.parametrize("init", ["random", "landmarks"])
 @pytest.mark.parametrize("epoch", [1, 5])
-def test_several_starts_go_on_in_the_one_that_was_cut(tmp_path, epoch):
+def test_several_starts_go_on_in_the_one_that_was_cut(tmp_path, epoch, init):
     matrix = noisy(60)
-    whole = PatternSearchMDS(n_init=3, random_state=0, init="random").fit(matrix)
+    whole = PatternSearchMDS(n_init=3, random_state=0, init=init).fit(matrix)
     seen = []
 
     def stop(event):
@@ -298,7 +299,7 @@ def test_several_starts_go_on_in_the_one_that_was_cut(tmp_path, epoch):
         rows,
         config,
         InProcessExecutor(),
-        init="random",
+        init=init,
         n_init=3,
         on_epoch=stop,
         checkpoint=Checkpoint(folder, every=0),
@@ -306,10 +307,11 @@ def test_several_starts_go_on_in_the_one_that_was_cut(tmp_path, epoch):
     assert cut.solution.stop_reason is StopReason.INTERRUPTED
     epochs = []
     found = embed(
-        rows, config, InProcessExecutor(), init="random", n_init=3, on_epoch=lambda event: epochs.append(event.epoch),
+        rows, config, InProcessExecutor(), init=init, n_init=3, on_epoch=lambda event: epochs.append(event.epoch),
         checkpoint=Checkpoint(folder, resume=True, every=0),
     )  # fmt: skip
     np.testing.assert_array_equal(found.solution.embedding, whole.embedding_)
+    assert found.start == whole.start_
     assert epochs[0] == epoch + 1
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -138,7 +139,8 @@ def test_history_and_reasons(matrix, fitted):
     assert fitted.n_features_in_ == N
     assert fitted.seed_ == 0
     assert fitted.ids_ is None
-    short = PatternSearchMDS(random_state=0, max_epochs=4).fit(matrix)
+    with pytest.warns(ConvergenceWarning, match="ended at max_epochs before it converged.*: raise max_epochs"):
+        short = PatternSearchMDS(random_state=0, max_epochs=4).fit(matrix)
     assert (short.stop_reason_, short.n_epochs_) == ("max_epochs", 4)
     told = []
     called = PatternSearchMDS(random_state=0, on_epoch=lambda event: told.append(event) or len(told) == 3).fit(matrix)
@@ -300,6 +302,30 @@ def test_the_best_of_several_starts_is_kept(matrix):
     assert np.array_equal(together.embedding_, best.embedding_)
     with pytest.raises(InputError, match="n_init must be a whole number of at least 1, not 0"):
         PatternSearchMDS(n_init=0).fit(matrix)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_epochs": 0}, {"on_epoch": lambda event: event.epoch == 3}])
+def test_a_solve_that_did_what_it_was_asked_for_warns_of_nothing(matrix, settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PatternSearchMDS(random_state=0, **settings).fit(matrix)
+
+
+@pytest.mark.parametrize("init", ["landmarks", "auto", "given"])
+def test_the_start_that_init_says_counts_as_the_first_of_several(matrix, monkeypatch, init):
+    """The others are random; 'auto' takes landmarks where there are many points."""
+    monkeypatch.setattr("psmds_dist.starts.AUTO_POINTS", 50)
+    where = np.random.default_rng(5).normal(size=(N, 2)) if init == "given" else init
+    apart = [
+        PatternSearchMDS(random_state=4, init=where).fit(matrix),
+        *(PatternSearchMDS(random_state=seed, init="random").fit(matrix) for seed in (5, 6, 7, 8)),
+    ]
+    assert apart[0].start_ == ("given" if init == "given" else "landmarks")
+    for count in range(1, 6):
+        best = min(apart[:count], key=lambda mds: mds.mse_)
+        together = PatternSearchMDS(random_state=4, init=where, n_init=count).fit(matrix)
+        assert np.array_equal(together.embedding_, best.embedding_)
+        assert (together.seed_, together.start_) == (best.seed_, best.start_)
 
 
 def test_save_writes_what_the_command_line_reads(matrix, tmp_path):

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from click.testing import CliRunner
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from landmarks import LandmarkMDS
+from landmarks.cli import _verdict
+from landmarks.estimator import CURVE
 from psmds_dist.cli import main
 from psmds_dist.store import open_panel
 
@@ -291,3 +294,36 @@ def test_quality_of_a_map_with_missing_pairs_is_refused(place):
         assert "gaps.npy has missing or infinite dissimilarities in 2 of its 60 rows, first in row 3" in refused(
             "quality", "gaps.zarr", *more, group=()
         )
+
+
+@pytest.mark.parametrize("count", [6, 40])
+def test_a_map_that_fits_exactly_is_not_told_to_take_more_landmarks(place, count):
+    """Also where it takes all of its landmarks to fit."""
+    np.save("plane.npy", np.random.default_rng(3).uniform(size=(N, 2)))
+    out = run("fit", "plane.npy", "map.zarr", "--metric", "euclidean", "-S", count, "--dtype", "float64")
+    assert "normalised stress  0.000000   on held-out pairs" in out
+    assert "more may help" not in out
+
+
+@pytest.mark.parametrize("stress", [0.0, 2e-6, 0.1])
+def test_the_advice_about_landmarks_follows_the_curve(stress):
+    """Stress that falls with the last landmarks asks for more of them, unless nothing is left of it."""
+    curve = np.array([(20, 0.3, 0.28, 0.32), (40, stress, stress, stress)], dtype=CURVE)
+    told = _verdict(SimpleNamespace(curve_=curve, stress_is_exact_=False))
+    assert told == (
+        "Stress still falls with the number of landmarks: more may help."
+        if stress == 0.1
+        else "Held-out stress is zero with these: more landmarks would bring nothing."
+    )
+
+
+@pytest.mark.parametrize(("data", "metric", "changed"), [("points", "euclidean", False), ("plane", "cityblock", True)])
+def test_a_refinement_that_changes_nothing_says_so(place, data, metric, changed):
+    np.save("plane.npy", np.random.default_rng(3).uniform(size=(N, 2)))
+    told = "the refinement left the map as it was: no pass lowered its stress on pairs that it is judged by"
+    fit = ("fit", f"{data}.npy", "map.zarr", "--metric", metric, "-S", 20, "--seed", 1)
+    out = run(*fit, "--refine", "panel")
+    placed = LandmarkMDS(n_landmarks=20, metric=metric, random_state=1).fit(np.load(f"{data}.npy")).embedding_
+    assert np.allclose(LandmarkMDS.load("map.zarr").embedding_, placed, rtol=0, atol=1e-4) != changed
+    assert (told in out.splitlines()) != changed
+    assert json.loads(psmds("info", "map.zarr", "--json"))["refined"] == changed

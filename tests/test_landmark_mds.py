@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.base import clone
 from sklearn.datasets import make_swiss_roll
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import kneighbors_graph
 from sklearn.utils import get_tags
 
@@ -1114,6 +1115,19 @@ def test_input_that_is_written_to_during_a_fit_is_told(tmp_path, metric, opened)
     mds.set_params(on_stage=lambda stage: np.save(place, 2 * values))
     with pytest.raises(InputError, match="was written to while it was read"):
         mds.fit(opened(place))
+
+
+def test_a_polish_that_runs_out_of_epochs_warns_in_python(monkeypatch):
+    """Placed points have no epochs to run out of, and a polish that converges warns of nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for refine in ("none", "panel", "full"):
+            fitted(matrix(), refine=refine)
+    short = landmarks.refine.polish_config
+    monkeypatch.setattr("landmarks.fit.polish_config", lambda *how: replace(short(*how), max_epochs=1))
+    with pytest.warns(ConvergenceWarning, match=r"ran out of epochs before it converged: go on .* init=embedding_"):
+        mds = fitted(matrix(), refine="full")
+    assert mds.stop_reason_ == "max_epochs"
 
 
 # --- what a panel is, and is not ---

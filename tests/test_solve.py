@@ -485,7 +485,7 @@ def test_every_reason_to_stop_has_its_words(reason):
     assert StopReason(str(reason)) is reason
     assert pickle.loads(pickle.dumps(reason)) is reason
     assert reason.description
-    assert bool(reason.advice) == (reason.resumable and reason is not StopReason.INTERRUPTED)
+    assert bool(reason.advice) == (reason in (StopReason.EPOCHS, StopReason.LOST, StopReason.FATAL))
     assert reason.ends_all_starts == (reason.resumable or reason is StopReason.CALLBACK)
 
 

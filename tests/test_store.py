@@ -482,7 +482,7 @@ def test_foreign_panels_give_their_rows(tmp_path, zarr_format, chunks, dtype, co
         assert rows.ids is None
         assert (rows.landmarks is None) == (landmarks is None)
         np.testing.assert_array_equal(read_panel(rows, 17), expected)
-    assert describe(tmp_path / "a.zarr")["landmarks"] == "5"
+    assert describe(tmp_path / "a.zarr")["columns"].startswith("5, landmarks of a panel (--landmarks) or features")
 
 
 def test_panel_of_other_landmarks_than_its_own(tmp_path):
@@ -740,3 +740,59 @@ def test_a_store_whose_protocol_nobody_speaks_here_is_told(monkeypatch):
     monkeypatch.setattr(zarr, "open", unable)
     with pytest.raises(InputError, match=r"^s3://b/x.zarr cannot be reached from here: Install s3fs .* copy it to a"):
         open_rows("s3://b/x.zarr")
+
+
+def anndata_like(path, zarr_format, features=4):
+    """A group as AnnData writes it: features, names, an embedding, distances, and a sparse graph."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(N, features)).astype("float32")
+    group = zarr.create_group(path, zarr_format=zarr_format, attributes={"encoding-type": "anndata"})
+    group.create_array("X", data=x, chunks=(50, features))
+    for name in ("obs", "var"):
+        table = group.create_group(name, attributes={"encoding-type": "dataframe"})
+        table.create_array("size", data=np.arange(N if name == "obs" else features))
+    group.create_group("obsm").create_array("X_pca", data=x[:, :2], chunks=(50, 2))
+    pairs = group.create_group("obsp")
+    pairs.create_array("distances", data=squareform(pdist(x)), chunks=(50, N))
+    graph = pairs.create_group("connectivities", attributes={"encoding-type": "csr_matrix"})
+    for name in ("data", "indices", "indptr"):
+        graph.create_array(name, data=np.arange(5))
+    return x
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("features", [4, N])
+def test_an_anndata_group_is_described_as_one_and_says_which_path_to_give(tmp_path, zarr_format, features):
+    """Its X holds features, even where there are as many as points."""
+    path = tmp_path / "cells.zarr"
+    anndata_like(path, zarr_format, features)
+    facts = describe(path)
+    assert facts["kind"] == "AnnData group"
+    assert facts["dissimilarities"] == [f"{path}/obsp/distances"]
+    assert facts["points or panels"] == [f"{path}/X", f"{path}/obsm/X_pca"]
+    assert facts["sparse, not read"] == [f"{path}/obsp/connectivities"]
+    assert facts["arrays"]["X"] == f"{N} x {features} float32"
+    assert not {"landmarks", "columns", "points"} & facts.keys()
+    assert describe(facts["dissimilarities"][0])["points"] == N
+    with pytest.raises(InputError, match=rf"is an AnnData group, whose X .*, such as {path}/obsp/distances\.$"):
+        open_rows(path)
+    assert open_rows(facts["dissimilarities"][0]).n == N
+    with pytest.raises(InputError, match="is an AnnData group, whose X holds features and not a panel"):
+        open_panel(path)
+    assert (open_table(path).n, open_table(path).width) == (N, features)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_group_of_several_arrays_is_described_by_their_paths(tmp_path, zarr_format):
+    path = tmp_path / "g.zarr"
+    group = zarr.create_group(path, zarr_format=zarr_format)
+    group.create_array("one", data=distances(), chunks=(50, N))
+    facts = describe(path)
+    assert (facts["kind"], facts["points"]) == ("foreign Zarr array", N)  # it stands for the only one
+    group.create_group("inner").create_array("two", data=distances(), chunks=(50, N))
+    group.create_array("wide", data=distances()[:, :3], chunks=(50, 3))
+    facts = describe(path)
+    assert facts["kind"] == "foreign Zarr group"
+    assert facts["dissimilarities"] == [f"{path}/inner/two", f"{path}/one"]
+    assert facts["points or panels"] == [f"{path}/wide"]
+    assert facts["sparse, not read"] == []

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -123,6 +124,46 @@ def open_table(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str = "flo
     return PanelRows(*_opened(path, dtype, _TABLE))
 
 
+def foreign_group_at(path: str | os.PathLike[str]) -> zarr.Group | None:
+    """Return a group of somebody else that stands for none of its arrays; None for anything else."""
+    node = _open(path)
+    if not isinstance(node, zarr.Group) or read_header(node):
+        return None
+    alone = len(arrays_within(node)) == len([array for array in _arrays(node) if array.ndim == 2]) == 1
+    return node if is_anndata(node) or not alone else None
+
+
+def is_anndata(group: zarr.Group) -> bool:
+    """Whether a group says that AnnData wrote it: its ``X`` holds features, whatever its shape."""
+    return group.attrs.get("encoding-type") == "anndata"
+
+
+def arrays_within(group: zarr.Group) -> dict[str, zarr.Array[Any]]:
+    """Return the 2-D arrays in a group and its subgroups, by their paths inside."""
+    return {name: node for name, node in _members(group) if isinstance(node, zarr.Array) and node.ndim == 2}
+
+
+def sparse_within(group: zarr.Group) -> list[str]:
+    """Return the paths inside a group of matrices in compressed sparse form."""
+    return [
+        name
+        for name, node in _members(group)
+        if isinstance(node, zarr.Group) and {"data", "indices", "indptr"} <= set(node.array_keys())
+    ]
+
+
+def dissimilarities_within(group: zarr.Group) -> list[str]:
+    """Return the paths inside a group of arrays that may hold dissimilarities: square, and no features of AnnData."""
+    fitting = [name for name, array in arrays_within(group).items() if _MATRIX.fits(array)]
+    return [name for name in fitting if not is_anndata(group) or name.startswith("obsp/")]
+
+
+def _members(group: zarr.Group) -> list[tuple[str, zarr.Array[Any] | zarr.Group]]:
+    with damage_told(location(group)), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZarrUserWarning)  # other things may lie in the directory
+        return sorted(group.members(max_depth=None), key=itemgetter(0))
+
+
 def shape_at(path: str | os.PathLike[str] | zarr.Array[Any]) -> tuple[int, ...] | None:
     """Shape of the 2-D array that a path stands for; None for a group with none or several."""
     node = path if isinstance(path, zarr.Array) else _open(path)
@@ -233,12 +274,14 @@ def _array_in(group: zarr.Group, kind: _Kind) -> zarr.Array[Any]:
 
 
 def _only_fitting(group: zarr.Group, kind: _Kind) -> zarr.Array[Any]:
+    where = location(group)
+    inside = list(arrays_within(group)) if kind is _TABLE else dissimilarities_within(group)
+    advice = f"give the path of the array itself{f', such as {where}/{inside[0]}' if inside else ''}"
+    if is_anndata(group) and kind is not _TABLE:
+        raise InputError(f"{where} is an AnnData group, whose X holds features and not {kind.noun}; {advice}.")
     fitting = [array for array in _arrays(group) if kind.fits(array)]
     if len(fitting) != 1:
-        raise InputError(
-            f"{location(group)} is a Zarr group with {len(fitting)} {kind.shape} arrays instead of one; give "
-            "the path of the array itself."
-        )
+        raise InputError(f"{where} is a Zarr group with {len(fitting)} {kind.shape} arrays instead of one; {advice}.")
     return fitting[0]
 
 
