@@ -187,7 +187,7 @@ def _stored(matrix: Any, executor: AnyExecutor, dtype: str, symmetrize: bool) ->
 
 
 def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: AnyExecutor) -> RowSource:
-    """Compute a Dask array into a store, each of its new chunks exactly one chunk of the store."""
+    """Compute a Dask array into a store."""
     from psmds_dist.store import create
 
     n = size_of(array)
@@ -195,7 +195,7 @@ def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: A
         array = (array + array.T) / 2
     target = create(path, n, dtype)
     rows = array.map_blocks(_converted, dtype, dtype=dtype)
-    write_dask_array(rows, target.write, Layout(n).rows, executor)
+    write_dask_array(rows, target.write, Layout(n), executor)
     return target
 
 

@@ -9,9 +9,10 @@ from scipy.spatial.distance import pdist, squareform
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
-from psmds_dist.executor import InProcessExecutor
+from psmds_dist.executor import InProcessExecutor, arrays
 from psmds_dist.ingest import ArrayRows, build
 from psmds_dist.inputs import row_source
+from psmds_dist.partition import Layout
 from psmds_dist.types import InputError
 
 N = 90
@@ -58,6 +59,29 @@ def test_every_kind_gives_its_rows(tmp_path, matrix):
     for name, given in kinds.items():
         np.testing.assert_array_equal(rows_of(given), matrix, err_msg=name)
         assert rows_of(given, dtype="float64").dtype == np.float64
+
+
+@pytest.mark.parametrize(("task_bytes", "tasks"), [(2**24, 1), (100_000, 9), (1, 33)])
+def test_a_dask_array_is_written_in_tasks_of_many_blocks_each_block_once(monkeypatch, task_bytes, tasks):
+    """A task takes Dask a millisecond: one for each small block would take longer than a fit."""
+    values = np.random.default_rng(0).random((1000, 100))
+    written, executor, computed = {}, InProcessExecutor(), []
+
+    def write(block, rows):
+        assert block not in written
+        written[block] = np.array(rows)
+
+    def compute(collection):
+        computed.append(collection.npartitions)
+        collection.compute(scheduler="synchronous")
+
+    monkeypatch.setattr(arrays, "TASK_BYTES", task_bytes)
+    monkeypatch.setattr(executor, "compute", compute)
+    layout = Layout(1000, 100)
+    arrays.write_dask_array(dask.array.from_array(values, chunks=(130, 60)), write, layout, executor)
+    assert computed == [tasks]
+    np.testing.assert_array_equal(np.concatenate([written[block] for block in range(layout.count)]), values)
+    assert {len(written[block]) for block in range(layout.count - 1)} == {layout.rows}
 
 
 def test_dask_arrays_are_made_symmetric_on_the_way(matrix):

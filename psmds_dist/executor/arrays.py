@@ -9,21 +9,39 @@ import numpy as np
 
 from psmds_dist.executor.in_process import InProcessExecutor
 from psmds_dist.executor.on_dask import DaskExecutor
+from psmds_dist.partition import Layout
+
+TASK_BYTES = 2**24
+"""About how much of the array a task writes: each task takes Dask a millisecond, however small its block."""
 
 
 def write_dask_array(
-    array: Any, write: Callable[[int, Any], object], rows: int, executor: InProcessExecutor | DaskExecutor
+    array: Any, write: Callable[[int, Any], object], layout: Layout, executor: InProcessExecutor | DaskExecutor
 ) -> None:
-    """Compute a Dask array in blocks of whole rows and hand each to ``write(block, rows)``, where it is.
+    """Compute a Dask array and call ``write(block, rows)`` for each block of its rows, where they are computed.
 
-    Every Dask chunk is exactly one block, so no two tasks ever write to the same chunk of a store.
+    Every Dask chunk is a whole number of blocks, so no two tasks ever write to the same chunk of a store.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        Two-dimensional, with the rows and columns of ``layout``.
+    write : callable
+        Takes the number of a block and its rows; it is sent to the workers.
+    layout : Layout
+        How the rows are cut into blocks.
+    executor : InProcessExecutor or DaskExecutor
+        Who computes the array.
     """
     from dask.array import map_blocks
 
+    blocks = max(1, TASK_BYTES // (layout.rows * layout.columns * array.dtype.itemsize))
+    whole = array.rechunk((blocks * layout.rows, layout.columns))
+
     def one(part: Any, block_id: tuple[int, int]) -> Any:
-        write(block_id[0], part)
+        for k, lo in enumerate(range(0, len(part), layout.rows)):
+            write(block_id[0] * blocks + k, part[lo : lo + layout.rows])
         return np.zeros((1, 1), bool)
 
-    whole = array.rechunk((rows, array.shape[1]))
     chunks = ((1,) * whole.numblocks[0], (1,))
     executor.compute(map_blocks(one, whole, dtype=bool, chunks=chunks, meta=np.zeros((0, 0), bool)))
