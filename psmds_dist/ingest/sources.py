@@ -97,7 +97,7 @@ def load_npy(path: str) -> Numbers:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give a .npy file.") from None
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # NumPy evaluates the header, which can end in anything where that is damaged
         if "pickle" in str(error):  # numpy's own advice would be to load it all the same
             error = ValueError("it is another kind of file, such as text, or holds Python objects")
         raise InputError(

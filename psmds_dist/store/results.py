@@ -6,6 +6,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -60,13 +61,23 @@ def write_result(
 
 
 def rescued(write: Callable[[Path], object]) -> str:
-    """Write a result to the system's directory for temporary files, and say how that went."""
-    other = Path(tempfile.gettempdir()) / f"psmds-{uuid.uuid4().hex[:12]}"
-    try:
-        write(other)
-    except OSError:
-        return f"neither can {other.parent}, so the result is lost: make room and run it again"
-    return f"the result is in {other} instead: move it to where there is room"
+    """Write a result to the first of some other directories that takes it, and say how that went."""
+    folders = _shelters()
+    for folder in folders:
+        other = folder / f"psmds-{uuid.uuid4().hex[:12]}"
+        with suppress(OSError):
+            write(other)
+            return f"the result is in {other} instead: move it to where there is room"
+    tried = ", ".join(map(str, folders))
+    return f"neither can a directory in {tried}, so the result is lost: make room and run it again"
+
+
+def _shelters() -> list[Path]:
+    """Where a result may be kept that its target cannot take, best first."""
+    folders = ["/tmp", "/var/tmp", os.path.expanduser("~")]
+    with suppress(OSError):  # what `tempfile` raises where it finds no writable directory
+        folders.insert(0, tempfile.gettempdir())
+    return [Path(folder) for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
 
 
 def _write(
