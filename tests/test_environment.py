@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from psmds_dist.ingest import open_npy
-from psmds_dist.store import create, write_result
+from psmds_dist.store import create, read_result, write_result
 from psmds_dist.types import InputError, StorageError
 from tests.test_damage import small_files
 
@@ -147,3 +147,34 @@ def test_a_npy_header_that_makes_no_sense_is_a_sentence(tmp_path, header):
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(80))
     with pytest.raises(InputError, match=r"matrix\.npy is not a \.npy file of numbers"):
         open_npy(path)
+
+
+def replaced_during_a_read(place, monkeypatch, times):
+    """Have a result be replaced by the next one between its attributes and its arrays."""
+    from psmds_dist.store import results
+
+    numbers, values = iter(range(1, times + 1)), results._values
+
+    def write(number):
+        write_result(place, {"embedding": np.full((3, 2), number)}, {"number": number}, overwrite=True)
+
+    def read_late(*given):
+        if (number := next(numbers, None)) is not None:
+            write(number)
+        return values(*given)
+
+    write(0)
+    monkeypatch.setattr(results, "_values", read_late)
+
+
+def test_parts_of_a_result_that_is_replaced_while_it_is_read_belong_together(tmp_path, monkeypatch):
+    replaced_during_a_read(tmp_path / "map.zarr", monkeypatch, times=2)
+    arrays, attributes, _ = read_result(tmp_path / "map.zarr")
+    assert attributes["number"] == 2
+    assert (arrays["embedding"] == 2).all()
+
+
+def test_a_result_that_is_replaced_all_the_time_is_a_sentence(tmp_path, monkeypatch):
+    replaced_during_a_read(tmp_path / "map.zarr", monkeypatch, times=100)
+    with pytest.raises(InputError, match=r"map\.zarr was replaced 5 times while it was read"):
+        read_result(tmp_path / "map.zarr")

@@ -25,6 +25,9 @@ from psmds_dist.types import InputError, StorageError
 
 KIND = "result"
 
+ATTEMPTS = 5
+"""How often a result is read that is replaced each time."""
+
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -127,8 +130,34 @@ def require_result_place(
 
 
 def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:
-    """Read back what `write_result` wrote: arrays, attributes and ids."""
+    """Read back what `write_result` wrote: arrays, attributes and ids.
+
+    A result that is replaced meanwhile is read again, so that its parts belong together.
+    """
     place = Path(os.path.abspath(path))
+    for left in reversed(range(ATTEMPTS)):
+        seen = _identity(place)
+        try:
+            found = _read(place)
+        except InputError:
+            if not left or _identity(place) == seen:
+                raise
+        else:
+            if _identity(place) == seen:
+                return found
+    raise InputError(f"{place} was replaced {ATTEMPTS} times while it was read: wait until nobody writes to it.")
+
+
+def _identity(place: Path) -> tuple[int, int] | None:
+    """What changes when a directory is replaced; None where there is none."""
+    try:
+        status = place.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def _read(place: Path) -> tuple[Arrays, dict[str, Any], list[str] | None]:
     header = header_at(place)
     if header.get("kind") != KIND:
         there = f"holds {header['kind']}" if header else "is not a result" if place.exists() else "does not exist"
