@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from psmds_dist.executor import connect, local_client, write_certificates
 from psmds_dist.ingest import open_npy
 from psmds_dist.store import create, read_result, write_result
 from psmds_dist.types import InputError, StorageError
@@ -178,3 +179,57 @@ def test_a_result_that_is_replaced_all_the_time_is_a_sentence(tmp_path, monkeypa
     replaced_during_a_read(tmp_path / "map.zarr", monkeypatch, times=100)
     with pytest.raises(InputError, match=r"map\.zarr was replaced 5 times while it was read"):
         read_result(tmp_path / "map.zarr")
+
+
+UMASK = """
+import os
+import sys
+
+from psmds_dist.store import require_result_place
+from psmds_dist.types import InputError
+
+if os.geteuid() == 0:
+    os.setuid(65534)  # root may write everywhere
+os.umask(0o777)
+try:
+    require_result_place(sys.argv[1], overwrite=False)
+except InputError as error:
+    print(error)
+"""
+
+
+def test_a_umask_that_takes_all_rights_is_refused_before_a_run(tmp_path):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    for path in (folder, *folder.parents):
+        if path.stat().st_uid == os.geteuid() and path != path.parent:
+            path.chmod(path.stat().st_mode | 0o555)
+    folder.chmod(0o777)
+    command = [sys.executable, "-c", UMASK, str(folder / "map.zarr")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "map.zarr cannot be written" in done.stdout, done.stderr
+    assert "(Permission denied)" in done.stdout
+    assert list(folder.iterdir()) == []
+
+
+def test_a_working_directory_that_was_removed_is_named(tmp_path):
+    script = "import os, sys; os.rmdir(os.getcwd()); from psmds_dist.cli import main; main(['info', 'map.zarr'])"
+    (tmp_path / "gone").mkdir()
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: the working directory has been removed: change to another one (cd), and run the command again.\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_scheduler_with_another_certificate_is_a_sentence(tmp_path):
+    for name in ("theirs", "ours"):
+        write_certificates(str(tmp_path / name))
+    with local_client(workers=1, threads=1, tls=str(tmp_path / "theirs")) as client:
+        address = client.scheduler.address
+        with pytest.raises(
+            InputError, match=f"the scheduler at {address} does not have the certificate in .*ours: pass"
+        ):
+            connect(address, tls=str(tmp_path / "ours"))
