@@ -162,6 +162,8 @@ def answer(text: str) -> None:
 
 
 def _sentence(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and not error.filename:  # as `os.getcwd` raises it
+        return "the working directory has been removed: change to another one (cd), and run the command again."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
     return str(error)

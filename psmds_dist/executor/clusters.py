@@ -61,6 +61,11 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
     except InputError:
         raise
     except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        if "TLS certificate does not match" in str(error):
+            raise InputError(
+                f"the scheduler at {address} does not have the certificate in {tls}: pass --tls with the directory of "
+                "the one that it was started with."
+            ) from None
         place, what = scheduler_file or address, str(error).rstrip(".")
         hint = "" if tls else "; one that uses TLS has an address that begins with tls://, and needs --tls"
         raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {what}{hint}.") from None

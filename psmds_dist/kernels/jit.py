@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache, NullCache
 
 from psmds_dist.errors import ForkError
 
@@ -61,6 +64,53 @@ def _require_threads() -> None:
         )
 
 
+log = logging.getLogger(__name__)
+
+
+class _DiskCache(FunctionCache):  # type: ignore[misc]
+    """Compiled kernels on disk; one that cannot be loaded or saved is compiled in memory."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load a kernel; None where there is none, or a damaged one, which is then written anew."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # pickle and LLVM end in anything when files are damaged
+            log.info("a compiled kernel in %s cannot be loaded (%s): compiling it again", self.cache_path, error)
+            self._forget_index()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save a kernel, where there is room for it."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _tell_not_kept(f"{self.cache_path}: {error.strerror or error}")
+
+    def _forget_index(self) -> None:
+        try:
+            self.flush()
+        except OSError:  # a shared cache that only its owner can mend
+            self.disable()
+
+
+class _NoCache(NullCache):  # type: ignore[misc]
+    """No place on disk for compiled kernels."""
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Say that each process compiles anew."""
+        _tell_not_kept("neither the package's directory nor ~/.cache is writable")
+
+
+@cache
+def _tell_not_kept(why: str) -> None:
+    """Say, once for each reason, that the next process has to compile again."""
+    log.info(
+        "compiled kernels cannot be saved (%s), so every run compiles them again, which takes up to a minute: set "
+        "NUMBA_CACHE_DIR to a writable directory",
+        why,
+    )
+
+
 def tile(function: Function) -> Function:
     """Compile an inner loop; it is inlined into the kernels of its module."""
     compiled: Function = numba.njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
@@ -69,12 +119,18 @@ def tile(function: Function) -> Function:
 
 def kernel(function: Function) -> Function:
     """Compile a parallel loop over rows, with the binary kept on disk where that is possible."""
-    options = {"parallel": True, "nogil": True, "fastmath": FAST_MATH, "error_model": "numpy"}
-    try:
-        compiled: Function = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no writable place for the cache: compile anew in each process
-        compiled = numba.njit(**options)(function)
+    compiled: Function = numba.njit(parallel=True, nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
+    if not numba.config.DISABLE_JIT:  # else it is the function itself
+        compiled._cache = _cache_of(function)  # type: ignore[attr-defined]
     return compiled
+
+
+def _cache_of(function: Function) -> FunctionCache | NullCache:
+    """Where the binary of a kernel is kept between processes."""
+    try:
+        return _DiskCache(function)
+    except (RuntimeError, OSError):  # no writable place for it
+        return _NoCache()
 
 
 def available_threads() -> int:

@@ -18,6 +18,7 @@ from zarr.storage import LocalStore
 
 from psmds_dist.formats import NPY, begins_with, other_format
 from psmds_dist.indices import check_landmarks
+from psmds_dist.store.decoding import bounded, most_stored
 from psmds_dist.store.nodes import (
     FORMAT,
     PART_OF_STORE,
@@ -32,6 +33,12 @@ from psmds_dist.store.nodes import (
 from psmds_dist.store.reading import ARRAY, PANEL, PanelRows, ZarrRows, files_of, fingerprint
 from psmds_dist.store.sealing import require_seal
 from psmds_dist.types import InputError
+
+MOST_CHUNKS = 10**8
+"""Chunks of an array that can be counted in a minute or two; what has more is refused at once."""
+
+COUNTED = 10**6
+"""Where more chunks than this are missing, files need not be told from chunks to say so."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +187,10 @@ def _opened(
     where = location(array)
     _require_shape(array, where, kind)
     chunks = files_of(array)
+    _require_readable(array, chunks, where)
     _require_complete(array, chunks, where)
     held = array.dtype.name if group is not None else "float32"
-    return array, _row_type(dtype or held), fingerprint(array, chunks), group
+    return bounded(array), _row_type(dtype or held), fingerprint(array, chunks), group
 
 
 def _row_type(dtype: str) -> np.dtype[Any]:
@@ -292,9 +300,31 @@ def _require_shape(array: zarr.Array[Any], where: str, kind: _Kind) -> None:
         raise InputError(f"{where} holds {array.dtype}, but needs floats or integers; convert it.")
 
 
-def _require_complete(array: zarr.Array[Any], chunks: Mapping[str, object], where: str) -> None:
+def _require_readable(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]], where: str) -> None:
+    """Refuse chunks that are too many to be told apart, or that no memory is planned for."""
+    count = math.prod(_grid(array))
+    if count > MOST_CHUNKS:
+        raise InputError(
+            f"{where} is cut into {count:.3g} chunks of {array.chunks}, but at most {MOST_CHUNKS:.0e} can be read: "
+            "write it in larger chunks."
+        )
+    most = most_stored(array)
+    large = [key for key, (size, _) in chunks.items() if size > most]
+    if large and isinstance(array.store, LocalStore):
+        raise InputError(
+            f"the store is damaged: the chunk file {large[0]} of {where} has {chunks[large[0]][0]:,} bytes, but at "
+            f"most {most:,} are expected; restore it from a copy, or build the store anew."
+        )
+
+
+def _grid(array: zarr.Array[Any]) -> tuple[int, int]:
+    """Chunks, or shards, down and across."""
     unit = array.shards or array.chunks
-    grid = -(-int(array.shape[0]) // int(unit[0])), -(-int(array.shape[1]) // int(unit[1]))
+    return -(-int(array.shape[0]) // int(unit[0])), -(-int(array.shape[1]) // int(unit[1]))
+
+
+def _require_complete(array: zarr.Array[Any], chunks: Mapping[str, object], where: str) -> None:
+    unit, grid = array.shards or array.chunks, _grid(array)
     missing = math.prod(grid) - _count_written(array, chunks, grid)
     # a corner of one diagonal cell is zero, and zarr leaves out chunks that hold nothing but their fill value
     square = array.shape[0] == array.shape[1]
@@ -309,6 +339,8 @@ def _require_complete(array: zarr.Array[Any], chunks: Mapping[str, object], wher
 
 def _count_written(array: zarr.Array[Any], chunks: Mapping[str, object], grid: tuple[int, int]) -> int:
     if isinstance(array.store, LocalStore):
+        if math.prod(grid) > len(chunks) + COUNTED:
+            return len(chunks)
         key = array.metadata.encode_chunk_key
         return sum(key((int(i), int(j))) in chunks for i, j in np.ndindex(*grid))
     in_a_shard = math.prod(s // c for s, c in zip(array.shards or array.chunks, array.chunks, strict=True))

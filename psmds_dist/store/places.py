@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from psmds_dist.files import folder_above, sibling
@@ -101,9 +102,13 @@ def _unwritable(above: Path, place: Path) -> str | None:
     trial = sibling(above / place.name, "new")
     try:
         trial.mkdir()
-        trial.rmdir()
+        (trial / "file").touch()  # a umask may take all rights to a directory from who makes it
+        (trial / "file").unlink()
     except OSError as error:
         return error.strerror or str(error)
+    finally:
+        with suppress(OSError):
+            trial.rmdir()
     return None
 
 

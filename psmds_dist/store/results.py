@@ -6,6 +6,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +24,9 @@ from psmds_dist.store.writing import versions, write_ids
 from psmds_dist.types import InputError, StorageError
 
 KIND = "result"
+
+ATTEMPTS = 5
+"""How often a result is read that is replaced each time."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -60,13 +64,23 @@ def write_result(
 
 
 def rescued(write: Callable[[Path], object]) -> str:
-    """Write a result to the system's directory for temporary files, and say how that went."""
-    other = Path(tempfile.gettempdir()) / f"psmds-{uuid.uuid4().hex[:12]}"
-    try:
-        write(other)
-    except OSError:
-        return f"neither can {other.parent}, so the result is lost: make room and run it again"
-    return f"the result is in {other} instead: move it to where there is room"
+    """Write a result to the first of some other directories that takes it, and say how that went."""
+    folders = _shelters()
+    for folder in folders:
+        other = folder / f"psmds-{uuid.uuid4().hex[:12]}"
+        with suppress(OSError):
+            write(other)
+            return f"the result is in {other} instead: move it to where there is room"
+    tried = ", ".join(map(str, folders))
+    return f"neither can a directory in {tried}, so the result is lost: make room and run it again"
+
+
+def _shelters() -> list[Path]:
+    """Where a result may be kept that its target cannot take, best first."""
+    folders = ["/tmp", "/var/tmp", os.path.expanduser("~")]
+    with suppress(OSError):  # what `tempfile` raises where it finds no writable directory
+        folders.insert(0, tempfile.gettempdir())
+    return [Path(folder) for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
 
 
 def _write(
@@ -116,8 +130,34 @@ def require_result_place(
 
 
 def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:
-    """Read back what `write_result` wrote: arrays, attributes and ids."""
+    """Read back what `write_result` wrote: arrays, attributes and ids.
+
+    A result that is replaced meanwhile is read again, so that its parts belong together.
+    """
     place = Path(os.path.abspath(path))
+    for left in reversed(range(ATTEMPTS)):
+        seen = _identity(place)
+        try:
+            found = _read(place)
+        except InputError:
+            if not left or _identity(place) == seen:
+                raise
+        else:
+            if _identity(place) == seen:
+                return found
+    raise InputError(f"{place} was replaced {ATTEMPTS} times while it was read: wait until nobody writes to it.")
+
+
+def _identity(place: Path) -> tuple[int, int] | None:
+    """What changes when a directory is replaced; None where there is none."""
+    try:
+        status = place.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def _read(place: Path) -> tuple[Arrays, dict[str, Any], list[str] | None]:
     group = open_ours(str(place))
     header = {} if group is None else read_header(group)
     if group is None or header["kind"] != KIND:

@@ -18,7 +18,7 @@ from psmds_dist.store.nodes import KEY, directory, read_header
 from psmds_dist.store.opening import open_panel, open_rows
 from psmds_dist.store.reading import IDS, LANDMARKS, PanelRows, ZarrRows, chunk_file
 from psmds_dist.store.sealing import sealed
-from psmds_dist.types import InputCheck, InputError, Ints, Rows
+from psmds_dist.types import InputCheck, InputError, Ints, Rows, StorageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,13 @@ class _Unfinished:
         if rows.shape != (hi - lo, layout.columns):
             wanted = hi - lo, layout.columns
             raise InputError(f"rows of block {block} must have shape {wanted}, not {rows.shape}.")
-        self.array[lo:hi] = rows
+        try:
+            self.array[lo:hi] = rows
+        except OSError as error:
+            reason = error.strerror or error
+            raise StorageError(
+                f"{self.path} cannot be written ({reason}): make room there and run it again, or give another path."
+            ) from None
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``, all of which must be written."""

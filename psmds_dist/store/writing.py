@@ -129,7 +129,8 @@ def _begin(
 ) -> zarr.Array[Any]:
     wanted = {**described, "chunk_rows": layout.rows, "ids": digest_of_list(ids)}
     require_writable(place)
-    if is_free(place) or not _continues(place, wanted, layout, overwrite):
+    nbytes = layout.n * layout.columns * np.dtype(wanted["dtype"]).itemsize
+    if not _continues(place, wanted, nbytes, overwrite):
         with built_beside(place) as fresh:
             _lay_out(fresh, wanted, layout, ids, landmarks)
     array = zarr.open_array(str(place / wanted["kind"]), mode="r+").with_config({"write_empty_chunks": True})
@@ -137,15 +138,18 @@ def _begin(
     return array
 
 
-def _continues(place: Path, wanted: Mapping[str, Any], layout: Layout, overwrite: bool) -> bool:
-    """Tell whether the store at ``place`` is to be continued (true) or gives way (false), or refuse."""
+def _continues(place: Path, wanted: Mapping[str, Any], nbytes: int, overwrite: bool) -> bool:
+    """Tell whether the store at ``place`` is to be continued (true) or replaced (false), or refuse."""
+    if is_free(place):
+        require_writable(place, nbytes)
+        return False
     header = require_ours(place, wanted["kind"])
     status = header.get("status")
     if all(header.get(key) == value for key, value in wanted.items()) and (status == "building" or not overwrite):
         return True
     if overwrite:
         freed = sum(size for size, _ in list_chunks(place).values())
-        require_writable(place, layout.n * layout.columns * np.dtype(wanted["dtype"]).itemsize, freed)
+        require_writable(place, nbytes, freed)
         return False
     noun = "store" if header["kind"] == ARRAY else header["kind"]
     state = "a finished" if status == "complete" else "an unfinished"
