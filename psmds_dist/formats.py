@@ -162,7 +162,7 @@ def _compressed(path: str, inside: bytes) -> Kind:
 
 def _text(path: str, text: str) -> Kind:
     lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].strip().isdecimal():
+    if _is_phylip(lines):
         return "a PHYLIP distance matrix", (
             f"read it with `matrix = skbio.DistanceMatrix.read({path!r}, format='phylip_dm')`"
             + _SAVED.format(array="matrix.data")
@@ -172,12 +172,20 @@ def _text(path: str, text: str) -> Kind:
     cells = [line.split(separator) for line in (lines[:-1] if len(text) > HEAD // 2 else lines)]  # the last may be cut
     if len(cells) > 3 and all(len(row) == 3 and _is_number(row[2]) for row in cells[1:]):
         return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
-    if all(map(_is_number, cells[0])):
+    if all(_is_number(cell) for row in cells for cell in row):
         return "a table of numbers as text", (
             f"save it with `numpy.save('matrix.npy', numpy.loadtxt({path!r}, delimiter={separator!r}))`"
         )
+    if not any(len(row) > 1 and _is_number(row[-1]) for row in cells):
+        return "a text file without a table of numbers", "check its path (a list of names goes with --ids)"
     ids = f" and give --ids {path}" if path.lower().endswith((".csv", ".tsv")) else ""
     return "a table as text", f"read it with `{table_recipe(path, separator)}`{_FRAME}{ids}"
+
+
+def _is_phylip(lines: list[str]) -> bool:
+    """Whether lines begin with a count and then have a name and distances each, of which the first may have none."""
+    row = lines[2].split() if len(lines) > 2 else []
+    return lines[0].strip().isdecimal() and len(row) > 1 and _is_number(row[-1])
 
 
 def _is_number(cell: str) -> bool:

@@ -225,7 +225,7 @@ def test_faults_are_sentences(place):
         ),
         (("fit", "d.zarr", "x.zarr", "--plot", "no/x.png"), "there is no such directory"),
         (("distances", "nowhere.npy", "x.zarr"), "'nowhere.npy' does not exist"),
-        (("distances", "empty.npy", "x.zarr"), "is not a .npy file of numbers"),
+        (("distances", "empty.npy", "x.zarr"), "is an empty file, but a .npy file or a Zarr store is expected"),
         (("distances", "condensed.npy", "x.zarr"), "points are an array of shape (n, d)"),
         (("distances", "words.npy", "x.zarr"), "needs floats or integers"),
         (("distances", "points.npy", "x.zarr", "--metric", "crow"), "metric 'crow' cannot be used"),
@@ -405,7 +405,7 @@ def test_similarities_are_not_hidden_by_a_zero_diagonal(place):
     assert not Path("s.zarr").exists()
     Path("table.tsv").write_text("a\tb\n0\t1\n")
     told = refused("ingest", "table.tsv", "t.zarr")
-    assert "another kind of file, such as text" in told
+    assert "table.tsv is a table as text, but a .npy file or a Zarr store is expected" in told
     assert "allow_pickle" not in told
 
 
@@ -446,7 +446,7 @@ def test_a_matrix_in_a_file_is_embedded_in_place(place, points):
     for name in ("square.npy", "condensed.npy"):
         assert np.array_equal(read_result(f"{name}.map").embedding, expected.embedding_)
         assert f"normalised stress  {expected.normalized_stress_:.6f}" in run("quality", f"{name}.map")
-    assert "read it as it is meant" in refused("fit", "ids.txt", "x.map")
+    assert "ids.txt is a text file without a table of numbers" in refused("fit", "ids.txt", "x.map")
 
 
 def test_dissimilarities_given_as_points_are_noticed(place):

@@ -284,6 +284,7 @@ FILES = {
     "d.csv": (b",a,b\na,0,1\nb,1,0\n", "a table as text"),
     "d.tsv": (b"\ta\tb\na\t0\t1\nb\t1\t0\n", "a table as text"),
     "d.tsv.gz": (gzip.compress(b"\ta\tb\na\t0\t1\nb\t1\t0\n"), "a table as text, compressed"),
+    "ids.txt": (b"0101\nNA\nx\n", "a text file without a table of numbers"),
     "empty.csv": (b"", "an empty file"),
 }
 
