@@ -193,7 +193,7 @@ def conclude(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, sym
             known[count] = known.get(count, 0) + rows
     highest = max(scan.highest for scan in blocks)
     between = None if panel.landmarks is None else picked(panel, panel.landmarks).astype(np.float64)
-    _refuse_huge(highest, panel.dtype, between, names)
+    refuse_huge(highest, panel.dtype, between, names)
     return PanelCheck(
         n=panel.n,
         width=panel.width,
@@ -246,7 +246,7 @@ def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> ND
     return np.asarray((values > largest) | (values == FLOAT32_MAX))
 
 
-def _refuse_huge(highest: float, dtype: np.dtype[Any], between: Floats | None, names: PanelEntries) -> None:
+def refuse_huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> None:
     """Refuse values that overflow, which seldom are dissimilarities."""
     known = np.empty(0) if between is None else between[between > 0]
     if is_too_large(highest, dtype, float(known.min(initial=math.inf))):
