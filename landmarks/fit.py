@@ -13,8 +13,8 @@ import numpy as np
 from landmarks.building import check_panel
 from landmarks.heldout import Judge, evidence, judge_of, said_of, set_aside, without
 from landmarks.levels import Among, Mapped, among_landmarks, map_landmarks
-from landmarks.panelcheck import PanelEntries, landmarks_digest
-from landmarks.place import EXACT, Frame, Place, Placement, place_all, point_name, require_known, seat
+from landmarks.panelcheck import PanelEntries, landmarks_digest, refuse_huge
+from landmarks.place import EXACT, Frame, Place, Placement, place_all, point_name, require_finite, require_known, seat
 from landmarks.plan import plan_fit
 from landmarks.refine import polish_config, refine_panel
 from landmarks.selection import choose
@@ -76,6 +76,7 @@ def fit(
             clock.leave_out()
             names = None if data.ids is None else list(data.ids)
             check, data = checked(matrix, executor, names, limit), data.trusted()
+            refuse_huge(check.highest, matrix.dtype, None, data.entries(landmarks))
             clock.end("check")
         with data.panel(landmarks, executor, limit, plan.keep) as panel:
             if checkpoint is not NOWHERE:
@@ -172,7 +173,7 @@ def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> Landm
 
 def _mapped(run: Run) -> tuple[Among, Mapped]:
     """The landmarks among themselves, embedded where the run was started."""
-    among, config = among_landmarks(run.panel, run.landmarks, run.data.ids), run.config
+    among, config = among_landmarks(run.panel, run.landmarks, run.data.entries(run.landmarks)), run.config
     near = run.executor if isinstance(run.executor, InProcessExecutor) else InProcessExecutor()
     mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, rough=config.passing)
     run.clock.end("landmarks")
@@ -185,6 +186,7 @@ def _placed(run: Run, among: Among, mapped: Mapped) -> tuple[Frame, Placement]:
     work = Place(run.held, frame, share=run.config.share, seated=run.landmarks)
     found = place_all(run.executor, work, run.checkpoint.strand("placement"))
     require_known(found[3], run.config.n_components, run.data.ids)
+    require_finite(found, frame.scale, run.data.ids)
     _require_span(frame, found[0], run.data.ids)
     seat(found, run.landmarks, frame, among.values)
     run.clock.end("placement")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from landmarks.evidence import agreement
+from landmarks.panelcheck import PanelEntries, refuse_huge
 from landmarks.place import EXACT, FLOOR, ROUGH, Frame, mutual_errors, place
 from landmarks.refine import polish_config
 from landmarks.tables import Panel, picked
@@ -89,29 +90,30 @@ class Mapped:
     """Procrustes disparity of each other start to the best, on the landmarks that the starts were made for."""
 
 
-def among_landmarks(panel: Panel, landmarks: Ints, ids: Sequence[str] | None) -> Among:
+def among_landmarks(panel: Panel, landmarks: Ints, names: PanelEntries) -> Among:
     """Dissimilarities between the landmarks, from their own rows of the panel; the mean of both orders.
 
     Raises
     ------
     InputError
-        When one is missing, or all are zero.
+        When one is missing, all are zero, or one is too large to compute with.
     """
-    rows = picked(panel, landmarks)
+    rows, ids = picked(panel, landmarks), names.ids
+    rows /= 2  # before they are added, for sums of the largest numbers overflow
     values: Rows = rows + rows.T
-    values /= 2
     np.fill_diagonal(values, 0)
     if np.isnan(values.min()):
         i, j = (int(landmarks[k]) for k in np.argwhere(np.isnan(values))[0])
-        names = f" (ids {ids[i]!r} and {ids[j]!r})" if ids else ""
+        called = f" (ids {ids[i]!r} and {ids[j]!r})" if ids else ""
         raise InputError(
-            f"the dissimilarity between landmarks {i} and {j}{names} is missing, but landmarks must know each other: "
+            f"the dissimilarity between landmarks {i} and {j}{called} is missing, but landmarks must know each other: "
             f"fill it in, leave one of the two out, or give n_landmarks (-S) below {len(rows)} and "
             "selection='kmeans++' (--selection kmeans++), which chooses such as do."
         )
     highest = float(values.max())
     if not highest:
         raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
+    refuse_huge(highest, values.dtype, values, names)
     among = Among(np.ascontiguousarray(values))
     refuse_tiny(among.values.dtype, among.scale, highest)
     return among

@@ -12,7 +12,7 @@ import numpy as np
 
 from landmarks.panel import points_panel
 from landmarks.panelcheck import PanelEntries, is_too_large
-from landmarks.place import Frame, place
+from landmarks.place import Frame, place, require_finite
 from landmarks.tables import array_panel, without_mask
 from landmarks.types import Data, LandmarkFit
 from psmds_dist.arrays import fill, numbers_of
@@ -92,14 +92,16 @@ class Model:
         """Place new points; see `landmarks.LandmarkMDS.transform`."""
         rows = self._rows(X)
         with parallel_region():
-            found, _, _, known = place(rows, np.arange(len(rows)), self.frame)
-        x = self.frame.in_map(found)
+            placement = place(rows, np.arange(len(rows)), self.frame)
+        known = placement[3]
+        x = self.frame.in_map(placement[0])
         short = np.flatnonzero(known <= x.shape[1])
         if short.size:
             raise InputError(
                 f"row {int(short[0])} of X has known dissimilarities to {int(known[short[0]])} landmarks, but "
                 f"{x.shape[1] + 1} are needed to place it: fill them in or leave the row out."
             )
+        require_finite(placement, self.frame.scale, None)
         return x
 
     def _rows(self, X: Any) -> Rows:

@@ -244,6 +244,30 @@ def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> ND
     return np.asarray((values > largest) | (values == FLOAT32_MAX))
 
 
+def huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> str:
+    """Say that some values overflow, which seldom are dissimilarities; empty where none does."""
+    known = np.empty(0) if between is None else between[between > 0]
+    if not is_too_large(highest, dtype, float(known.min(initial=math.inf))):
+        return ""
+    return (
+        f"the largest dissimilarity of {names.what} is {highest:g}, too large to compute with as {dtype.name}: such "
+        "values usually stand for 'no connection' or for a missing pair, so write NaN for these, or divide "
+        f"{names.what} by a constant if they are dissimilarities."
+    )
+
+
+def refuse_huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> None:
+    """Refuse what `huge` describes.
+
+    Raises
+    ------
+    InputError
+        With its sentence.
+    """
+    if problem := huge(highest, dtype, between, names):
+        raise InputError(problem)
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What a finished pass says about a panel; each kind of trouble is a sentence, or empty."""
@@ -337,14 +361,7 @@ class Judgement:
         )
 
     def _huge(self) -> str:
-        known = np.empty(0) if self.between is None else self.between[self.between > 0]
-        if math.isinf(self.highest) or not is_too_large(self.highest, self.dtype, float(known.min(initial=math.inf))):
-            return ""
-        return (
-            f"the largest dissimilarity of {self.names.what} is {self.highest:g}, too large to compute with as "
-            f"{self.dtype.name}: such values usually stand for 'no connection' or for a missing pair, so write NaN for "
-            f"these, or divide {self.names.what} by a constant if they are dissimilarities."
-        )
+        return "" if math.isinf(self.highest) else huge(self.highest, self.dtype, self.between, self.names)
 
     def _similarities(self) -> str:
         if self._evidence is None or not self._evidence.of_similarities:

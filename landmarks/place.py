@@ -247,3 +247,23 @@ def require_known(known: Ints, n_components: int, ids: Sequence[str] | None) -> 
             f"{n_components + 1} are needed to place it in {n_components} dimensions ({short.size} "
             f"point{'s' * (short.size != 1)} in all know fewer): fill them in, or leave such points out."
         )
+
+
+def require_finite(placement: Placement, scale: float, ids: Sequence[str] | None) -> None:
+    """Refuse points whose dissimilarities overflow beside those between landmarks, of the ``scale``.
+
+    Raises
+    ------
+    InputError
+        Naming the first of them.
+    """
+    _, errors, squares, known = placement
+    lost = np.flatnonzero(~np.isfinite(errors))
+    if lost.size:
+        first = int(lost[0])
+        size = math.sqrt(squares[first] / known[first])
+        raise InputError(
+            f"{point_name(first, ids)} cannot be placed: its dissimilarities to the landmarks have a root mean square "
+            f"of {size:g} and overflow beside those between landmarks ({scale:g}); such values usually stand for 'no "
+            "connection' or for a missing pair, so write NaN for these, or leave the point out."
+        )

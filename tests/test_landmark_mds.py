@@ -829,6 +829,25 @@ def test_values_that_stand_for_no_connection_are_refused_in_a_sentence(dtype, va
 
 
 @pytest.mark.parametrize("refine", ["none", "panel", "full"])
+@pytest.mark.parametrize("value", [1e15, 1e30, float(np.finfo(np.float32).max)])
+def test_a_point_that_overflows_beside_the_landmarks_is_refused_in_a_sentence(refine, value):
+    """Also where the check of the whole matrix, and not of a panel, has let it pass; and never 'radius is nan'."""
+    mds = LandmarkMDS(landmarks=CHOSEN, refine=refine, random_state=0)
+    with pytest.raises(InputError, match=r"no connection' or for a missing pair, so write NaN for these"):
+        mds.fit(with_entries((40, 120), value))
+    with pytest.raises(InputError, match="write NaN"):
+        mds.fit(matrix()).transform(with_entries((40, 120), value)[[40]][:, CHOSEN])
+
+
+def test_a_start_at_landmarks_refuses_in_a_sentence_what_overflows():
+    """Between two groups lies float32's maximum; where nobody asked for landmarks the solve begins at random."""
+    apart = matrix().astype("float32")
+    apart[:130, 130:] = apart[130:, :130] = np.finfo("float32").max
+    with pytest.raises(InputError, match="largest dissimilarity of the matrix is 3.40282e.38, too large to compute"):
+        PatternSearchMDS(init="landmarks").fit(apart)
+
+
+@pytest.mark.parametrize("refine", ["none", "panel", "full"])
 def test_large_dissimilarities_are_mapped_as_small_ones(refine):
     """In float64 up to where their squares overflow."""
     settings = {"dtype": "float64", "refine": refine, "landmarks": CHOSEN, "random_state": 0}
