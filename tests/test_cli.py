@@ -296,6 +296,7 @@ def test_a_scheduler_that_does_not_answer(place):
 
 
 @pytest.mark.slow
+@pytest.mark.versions
 def test_workers_of_this_machine_do_all_of_it(place, points):
     """The command as a user types it: no clutter from Dask, and the map of one process."""
     for command in (
