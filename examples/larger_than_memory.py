@@ -7,8 +7,9 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from psmds_dist import PatternSearchMDS
+from psmds_dist.data.points import open_points
 from psmds_dist.executor import DaskExecutor
-from psmds_dist.ingest import build, open_points
+from psmds_dist.ingest.build import build
 
 N = 4000
 LIMIT = "48 MiB"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli import (
+from psmds_dist.cli.app import (
     answer,
     end,
     keeping,
@@ -26,12 +26,12 @@ from psmds_dist.cli import (
     where_to_run,
     where_to_run_of,
 )
-from psmds_dist.errors import InputError
-from psmds_dist.text import escaped
+from psmds_dist.core.errors import InputError
+from psmds_dist.utils.text import escaped
 
 if TYPE_CHECKING:
     from landmarks.estimator import LandmarkMDS
-    from psmds_dist.types import Ints
+    from psmds_dist.core.types import Ints
 
 NEGLIGIBLE = 1e-5
 """Held-out stress that no further landmark could lower: what is left is rounding."""
@@ -101,15 +101,15 @@ def fit(source: str, target: str, **options: Any) -> None:
     runs, its state is kept in TARGET.checkpoint: after a loss --resume goes on from there, to the same result.
     """
     from landmarks.estimator import LandmarkMDS
-    from psmds_dist.plan import describe_exceeded
-    from psmds_dist.store import require_result_place
-    from psmds_dist.types import StopReason
+    from psmds_dist.core.types import StopReason
+    from psmds_dist.data.store import require_result_place
+    from psmds_dist.planning.memory import describe_exceeded
 
     say = _silent if options["quiet"] else tell
     checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
     require_result_place(target, overwrite=overwrite, apart=[source])
     if options["plot"]:
-        from psmds_dist.plot import require_picture_place
+        from psmds_dist.api.plot import require_picture_place
 
         require_picture_place(options["plot"], target, source)
     names = ("n_components", "n_landmarks", "selection", "refine", "n_init", "dtype", "memory_limit")
@@ -156,7 +156,7 @@ def _own(path: str | None) -> list[int] | None:
 
 
 def _figures(mds: LandmarkMDS) -> str:
-    from psmds_dist.report import table
+    from psmds_dist.api.report import table
 
     lines = [
         f"normalised stress  {_stress(mds)}",
@@ -202,7 +202,7 @@ def _stress(mds: LandmarkMDS) -> str:
 
 
 def _picture(mds: LandmarkMDS, path: str) -> None:
-    from psmds_dist.plot import save_map
+    from psmds_dist.api.plot import save_map
 
     stress = "" if math.isnan(mds.normalized_stress_) else f", normalised stress {mds.normalized_stress_:.4f}"
     title = f"{len(mds.embedding_):,} points, {mds.landmarks_.size:,} landmarks{stress}"
@@ -229,8 +229,8 @@ def transform(model: str, new: str, output: str, overwrite: bool) -> None:
     from points.
     """
     from landmarks.estimator import LandmarkMDS
-    from psmds_dist.ingest.sources import load_npy
-    from psmds_dist.results import write_coordinates
+    from psmds_dist.api.results import write_coordinates
+    from psmds_dist.data.sources import load_npy
 
     require_output(output, overwrite, model, new)
     placed = LandmarkMDS.load(model).transform(load_npy(os.path.abspath(new)))
@@ -265,13 +265,13 @@ def panel(source: str, target: str, **options: Any) -> None:
 
     Run again after an interruption, it goes on where it stopped. 'psmds landmarks fit TARGET map.zarr' embeds it.
     """
-    from landmarks.building import build_panel
-    from landmarks.data import open_data
-    from landmarks.fit import choose_landmarks
-    from landmarks.types import LandmarkConfig
-    from psmds_dist.partition import format_bytes, parse_bytes
-    from psmds_dist.report import counter
-    from psmds_dist.store import require_apart
+    from landmarks.panel.build import build_panel
+    from landmarks.panel.data import open_data
+    from landmarks.solver.fit import choose_landmarks
+    from landmarks.solver.types import LandmarkConfig
+    from psmds_dist.api.report import counter
+    from psmds_dist.core.layout import format_bytes, parse_bytes
+    from psmds_dist.data.store import require_apart
 
     require_apart(target, source)
     say_how_to_go_on(target)

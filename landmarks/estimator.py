@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from landmarks.data import open_data
-from landmarks.fit import fit
 from landmarks.model import Model
-from landmarks.types import LandmarkConfig, LandmarkFit
-from psmds_dist.arrays import is_frame
-from psmds_dist.checkpoint import NOWHERE, Keeper, keeper
-from psmds_dist.estimator import OnCluster, executor_for, seed_of
+from landmarks.panel.data import open_data
+from landmarks.solver.fit import fit
+from landmarks.solver.types import LandmarkConfig, LandmarkFit
+from psmds_dist.api.estimator import OnCluster, executor_for, seed_of
+from psmds_dist.api.inputs import labels_of, path_of
+from psmds_dist.core.arrays import is_frame
+from psmds_dist.core.layout import parse_bytes
+from psmds_dist.core.types import Floats, InputError
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.inputs import labels_of, path_of
-from psmds_dist.partition import parse_bytes
-from psmds_dist.plan import describe_exceeded
-from psmds_dist.text import note_unsafe
-from psmds_dist.types import Floats, InputError
+from psmds_dist.planning.memory import describe_exceeded
+from psmds_dist.solver.checkpoint import NOWHERE, Keeper, keeper
+from psmds_dist.utils.text import note_unsafe
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
 """Columns of ``curve_``."""
@@ -142,7 +142,7 @@ class LandmarkMDS(OnCluster):
         Row names.
     model_ : landmarks.model.Model
         What `transform` needs, and `save` writes.
-    result_ : landmarks.types.LandmarkFit
+    result_ : landmarks.solver.types.LandmarkFit
         Everything else, such as peak memory.
     n_features_in_ : int
         Columns of X.

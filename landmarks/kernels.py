@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import kernel, threads_for, tile
 from psmds_dist.kernels.moves import tile_2d, tile_any
-from psmds_dist.types import Floats, Ints, Rows
 
 TILE = 1024
 

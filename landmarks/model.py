@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from landmarks.panel import points_panel
-from landmarks.panelcheck import PanelEntries, is_too_large
-from landmarks.place import Frame, place, require_finite
-from landmarks.tables import array_panel, without_mask
-from landmarks.types import Data, LandmarkFit
-from psmds_dist.arrays import fill, numbers_of
-from psmds_dist.check import ROUNDING_TOL
-from psmds_dist.checkpoint import plain
-from psmds_dist.ingest import Metric
+from landmarks.panel.check import PanelEntries, is_too_large
+from landmarks.panel.sources import points_panel
+from landmarks.panel.tables import array_panel, without_mask
+from landmarks.solver.placement import Frame, place, require_finite
+from landmarks.solver.types import Data, LandmarkFit
+from psmds_dist.core.arrays import fill, numbers_of
+from psmds_dist.core.types import Floats, InputError, Ints, Rows
+from psmds_dist.data.points import Metric
+from psmds_dist.ingest.check import ROUNDING_TOL
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.types import Floats, InputError, Ints, Rows
+from psmds_dist.solver.checkpoint import plain
 
 KIND = "landmark map"
 
@@ -149,7 +149,7 @@ class Model:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model to one Zarr group."""
-        from psmds_dist.store import write_result
+        from psmds_dist.data.store import write_result
 
         arrays = {
             "embedding": self.embedding,
@@ -188,7 +188,7 @@ class Model:
         InputError
             When there is none at ``path``.
         """
-        from psmds_dist.store import read_result
+        from psmds_dist.data.store import read_result
 
         arrays, attributes, ids = read_result(path)
         if attributes.get("model") != KIND:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from psmds_dist.schedule import generator
-from psmds_dist.types import Floats, InputError, Ints
+from psmds_dist.core.types import Floats, InputError, Ints
+from psmds_dist.solver.schedule import generator
 
 CHOOSE = 16
 """Stream of random numbers of the choice."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from landmarks.data import USUAL, MatrixData
-from landmarks.fit import fit
-from landmarks.levels import LEAST
-from landmarks.refine import polish_radius
-from landmarks.types import LandmarkConfig
-from landmarks.warm import warm_up_landmarks
-from psmds_dist.config import SolverConfig
+from landmarks.panel.data import USUAL, MatrixData
+from landmarks.solver.fit import fit
+from landmarks.solver.multilevel import LEAST
+from landmarks.solver.refine import polish_radius
+from landmarks.solver.types import LandmarkConfig
+from landmarks.solver.warm import warm_up_landmarks
+from psmds_dist.api.init import Start
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.types import InputError, RowSource
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
-from psmds_dist.starts import Start
-from psmds_dist.types import InputError, RowSource
 
 SHARE = 8
 """One point in so many is a landmark, from 300 landmarks up to the usual number."""

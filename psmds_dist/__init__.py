@@ -9,45 +9,88 @@ TYPE_CHECKING = False  # what type checkers take for true; importing typing woul
 if TYPE_CHECKING:
     from typing import Any
 
-    from psmds_dist.compare import classical_mds, smacof
-    from psmds_dist.errors import BudgetError, ClusterLost, InputError, PsmdsError, WorkerError
-    from psmds_dist.estimator import PatternSearchMDS
-    from psmds_dist.events import EpochEvent
-    from psmds_dist.quality import Stress, canonical
-    from psmds_dist.results import Result, read_result
-    from psmds_dist.store import open_rows
+    from psmds_dist.api.compare import classical_mds, smacof
+    from psmds_dist.api.embed import Embedding
+    from psmds_dist.api.estimator import PatternSearchMDS
+    from psmds_dist.api.results import Result, read_result
+    from psmds_dist.core.errors import (
+        BudgetError,
+        ClusterLost,
+        DissimilarityWarning,
+        ForkError,
+        InputError,
+        PsmdsError,
+        StorageError,
+        WorkerError,
+    )
+    from psmds_dist.core.events import EpochEvent
+    from psmds_dist.core.stress import Stress, canonical
+    from psmds_dist.core.types import Executor, InputCheck, RowSource, StopReason
+    from psmds_dist.data.points import open_points
+    from psmds_dist.data.sources import ArrayRows, open_matrix
+    from psmds_dist.data.store import open_rows
+    from psmds_dist.executor import DaskExecutor, InProcessExecutor
+    from psmds_dist.ingest.build import build
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "BudgetError": "errors",
-    "ClusterLost": "errors",
-    "EpochEvent": "events",
-    "InputError": "errors",
-    "PatternSearchMDS": "estimator",
-    "PsmdsError": "errors",
-    "Result": "results",
-    "Stress": "quality",
-    "WorkerError": "errors",
-    "canonical": "quality",
-    "classical_mds": "compare",
-    "open_rows": "store",
-    "read_result": "results",
-    "smacof": "compare",
+    "ArrayRows": "data.sources",
+    "BudgetError": "core.errors",
+    "ClusterLost": "core.errors",
+    "DaskExecutor": "executor",
+    "DissimilarityWarning": "core.errors",
+    "Embedding": "api.embed",
+    "EpochEvent": "core.events",
+    "Executor": "core.types",
+    "ForkError": "core.errors",
+    "InProcessExecutor": "executor",
+    "InputCheck": "core.types",
+    "InputError": "core.errors",
+    "PatternSearchMDS": "api.estimator",
+    "PsmdsError": "core.errors",
+    "Result": "api.results",
+    "RowSource": "core.types",
+    "StopReason": "core.types",
+    "StorageError": "core.errors",
+    "Stress": "core.stress",
+    "WorkerError": "core.errors",
+    "build": "ingest.build",
+    "canonical": "core.stress",
+    "classical_mds": "api.compare",
+    "open_matrix": "data.sources",
+    "open_points": "data.points",
+    "open_rows": "data.store",
+    "read_result": "api.results",
+    "smacof": "api.compare",
 }
 
 __all__ = [
+    "ArrayRows",
     "BudgetError",
     "ClusterLost",
+    "DaskExecutor",
+    "DissimilarityWarning",
+    "Embedding",
     "EpochEvent",
+    "Executor",
+    "ForkError",
+    "InProcessExecutor",
+    "InputCheck",
     "InputError",
     "PatternSearchMDS",
     "PsmdsError",
     "Result",
+    "RowSource",
+    "StopReason",
+    "StorageError",
     "Stress",
     "WorkerError",
+    "build",
     "canonical",
     "classical_mds",
+    "open_matrix",
+    "open_points",
     "open_rows",
     "read_result",
     "smacof",

@@ -17,19 +17,19 @@ def main() -> None:
     """Run the command line.
 
     A Ctrl-C ends it with exit code 130 and without a traceback: at once while modules are loaded and once the command
-    has ended, otherwise as the command decides (see `psmds_dist.interrupts.terminable`).
+    has ended, otherwise as the command decides (see `psmds_dist.utils.signals.terminable`).
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background job ignores it
         signal.signal(signal.SIGINT, _leave)
     import atexit
 
-    from psmds_dist.streams import open_standard_streams, settle_output
+    from psmds_dist.utils.streams import open_standard_streams, settle_output
 
     # the first to be registered is the last to run: what Python clears away after it must not be interrupted
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     open_standard_streams()
-    from psmds_dist.cli import UNWRITABLE
-    from psmds_dist.cli import main as command
+    from psmds_dist.cli.app import UNWRITABLE
+    from psmds_dist.cli.app import main as command
 
     try:
         command(prog_name="psmds")

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import ArrayRows, build
+from psmds_dist.ingest.build import build
 from tests.chaos import processes
 from tests.chaos.events import Watch
 from tests.chaos.kinds import KINDS, distances_of

@@ -18,9 +18,9 @@ from distributed import Client
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, read_result
+from psmds_dist.core.types import InputError
 from psmds_dist.executor import connect, write_certificates
-from psmds_dist.executor.clusters import WORKER_ENVIRONMENT
-from psmds_dist.types import InputError
+from psmds_dist.executor.cluster import WORKER_ENVIRONMENT
 
 README = Path(__file__).parent.parent / "cluster" / "README.md"
 

@@ -13,7 +13,7 @@ import psmds_dist
 HEAVY = ["numpy", "scipy", "numba", "zarr", "dask", "distributed", "sklearn", "matplotlib", "rich", "pandas"]
 PSMDS = str(Path(sys.executable).parent / "psmds")
 
-COMMAND = "from click.testing import CliRunner; from psmds_dist.cli import main; CliRunner().invoke(main, "
+COMMAND = "from click.testing import CliRunner; from psmds_dist.cli.app import main; CliRunner().invoke(main, "
 
 
 def loaded_after(code):
@@ -27,7 +27,7 @@ def loaded_after(code):
     [
         "import psmds_dist",
         "from psmds_dist import InputError, __version__",
-        "import psmds_dist.cli",
+        "import psmds_dist.cli.app",
         f"{COMMAND}['--help'])",
         f"{COMMAND}['fit', '--help'])",
     ],

@@ -4,12 +4,12 @@ The only package that imports Dask, and it does so late: small input never waits
 """
 
 from psmds_dist.executor.arrays import write_dask_array as write_dask_array
-from psmds_dist.executor.clusters import connect as connect
-from psmds_dist.executor.clusters import dask_silenced as dask_silenced
-from psmds_dist.executor.clusters import local_client as local_client
-from psmds_dist.executor.in_process import InProcessExecutor as InProcessExecutor
-from psmds_dist.executor.on_dask import DaskExecutor as DaskExecutor
-from psmds_dist.executor.security import tls_security as tls_security
-from psmds_dist.executor.security import write_certificates as write_certificates
+from psmds_dist.executor.cluster import connect as connect
+from psmds_dist.executor.cluster import dask_silenced as dask_silenced
+from psmds_dist.executor.cluster import local_client as local_client
+from psmds_dist.executor.dask import DaskExecutor as DaskExecutor
+from psmds_dist.executor.local import InProcessExecutor as InProcessExecutor
+from psmds_dist.executor.tls import tls_security as tls_security
+from psmds_dist.executor.tls import write_certificates as write_certificates
 
 AnyExecutor = InProcessExecutor | DaskExecutor

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from psmds_dist.executor.in_process import InProcessExecutor
-from psmds_dist.executor.on_dask import DaskExecutor
-from psmds_dist.partition import Layout
+from psmds_dist.core.layout import Layout
+from psmds_dist.executor.dask import DaskExecutor
+from psmds_dist.executor.local import InProcessExecutor
 
 TASK_BYTES = 2**24
 """About how much of the array a task writes: each task takes Dask a millisecond, however small its block."""

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from psmds_dist.core.types import Ints
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.types import Ints
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import kernel, threads_for, tile
 from psmds_dist.kernels.moves import TILE, WIDE_TILE, segment, square_distances
-from psmds_dist.types import Floats, Ints, Rows
 
 ROOTS = 3
 """Most square roots that a pair takes."""

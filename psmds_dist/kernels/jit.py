@@ -14,7 +14,7 @@ from typing import Any
 import numba
 from numba.core.caching import FunctionCache, NullCache
 
-from psmds_dist.errors import ForkError
+from psmds_dist.core.errors import ForkError
 
 # OpenMP reads it when the first kernel runs. A thread that spins while it waits takes the core from the one that reads
 # ahead, or from a neighbour: streaming on two busy cores took twice as long.

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import kernel, threads_for, tile
-from psmds_dist.types import Floats, Ints, Rows
 
 TILE = 2048
 """Columns a float32 partial sum spans before it is added to a float64 total."""

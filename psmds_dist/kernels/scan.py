@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
+from psmds_dist.core.types import Floats, Rows
 from psmds_dist.kernels.jit import kernel, threads_for, tile
-from psmds_dist.types import Floats, Rows
 
 SKETCHES = 2
 """Independent weight vectors."""

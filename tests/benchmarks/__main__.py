@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from psmds_dist.errors import PsmdsError
+from psmds_dist.core.errors import PsmdsError
 from tests.benchmarks import machine
 from tests.benchmarks.cases import CASES, QUICK, STANDARD
 from tests.benchmarks.data import MNIST, WORDS

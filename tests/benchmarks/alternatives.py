@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist import PatternSearchMDS
+from psmds_dist.api.embed import measure
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import ArrayRows
 from psmds_dist.kernels.jit import FAST_MATH
 from psmds_dist.kernels.moves import propose
-from psmds_dist.run import measure
 from tests.benchmarks import data
 from tests.benchmarks.harness import Record, Settings, least_seconds, show
 from tests.benchmarks.ours import passes_of

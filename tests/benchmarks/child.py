@@ -149,8 +149,8 @@ def _run(data: DataSet, measured: bool, seconds: float, found: Map) -> dict[str,
 
 def _stress(data: DataSet, embedding: np.ndarray) -> float:
     """Normalised stress of any map, by the one function that all are measured with."""
+    from psmds_dist.api.embed import measure
     from psmds_dist.executor import InProcessExecutor
-    from psmds_dist.run import measure
 
     return measure(data.rows(), np.asarray(embedding, float), InProcessExecutor()).normalized_stress
 
@@ -170,8 +170,8 @@ def _trace(data: DataSet, found: Map) -> list[tuple[float, float]]:
 
 def _sum_of_squares(data: DataSet) -> float:
     """Sum of squared dissimilarities over ordered pairs: what a map of one point everywhere misses."""
+    from psmds_dist.api.embed import measure
     from psmds_dist.executor import InProcessExecutor
-    from psmds_dist.run import measure
 
     return 2 * measure(data.rows(), np.zeros((data.n, 2)), InProcessExecutor()).raw_stress
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from psmds_dist import PatternSearchMDS
-from psmds_dist.block import Proposal, gather
-from psmds_dist.events import EpochEvent
+from psmds_dist.core.events import EpochEvent
+from psmds_dist.core.layout import Layout
+from psmds_dist.data.cache import AHEAD
 from psmds_dist.executor import DaskExecutor, local_client
 from psmds_dist.kernels.jit import available_threads
-from psmds_dist.partition import Layout
-from psmds_dist.rows import AHEAD
-from psmds_dist.schedule import halves
+from psmds_dist.solver.schedule import halves
+from psmds_dist.solver.tasks import Proposal, gather
 from tests.benchmarks import data
 from tests.benchmarks.data import DataSet
 from tests.benchmarks.harness import Record, Settings, held, once, show, show_held

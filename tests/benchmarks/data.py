@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from psmds_dist.core.types import RowSource
+from psmds_dist.data.points import open_points
+from psmds_dist.data.sources import open_npy
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.files import built_beside, file_beside
-from psmds_dist.ingest import build, open_npy, open_points
-from psmds_dist.types import RowSource
+from psmds_dist.ingest.build import build
+from psmds_dist.utils.atomic import built_beside, file_beside
 from tests.benchmarks.harness import Settings
 
 MNIST, WORDS = "t10k-images-idx3-ubyte.gz", "words_minilm.npz"
@@ -56,7 +58,7 @@ class DataSet:
 
     def rows(self) -> RowSource:
         """Open what a map is measured against."""
-        from psmds_dist.store import open_rows
+        from psmds_dist.data.store import open_rows
 
         return open_rows(self.store) if self.store.exists() else open_points(self.points, metric=self.metric)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from psmds_dist.partition import format_bytes
-from psmds_dist.report import table
+from psmds_dist.api.report import table
+from psmds_dist.core.layout import format_bytes
 
 Record = dict[str, Any]
 """A line of a case's table, and of its JSON. ``wrong`` holds the sentence about a result that is wrong."""

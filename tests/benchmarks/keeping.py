@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from psmds_dist.checkpoint import NOWHERE, Checkpoint, Keeper
-from psmds_dist.config import SolverConfig
+from psmds_dist.api.embed import embed
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import ArrayRows
-from psmds_dist.run import embed
+from psmds_dist.solver.checkpoint import NOWHERE, Checkpoint, Keeper
 from tests.benchmarks.harness import Record, Settings, held, show, show_held
 
 N = 20_000

@@ -14,8 +14,8 @@ import numpy as np
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
+from psmds_dist.api.embed import measure
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.run import measure
 from tests.benchmarks import data
 from tests.benchmarks.child import run_child
 from tests.benchmarks.data import DataSet

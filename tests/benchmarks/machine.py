@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 
-from psmds_dist.partition import format_bytes
-from psmds_dist.store import chunkfile
+from psmds_dist.core.layout import format_bytes
+from psmds_dist.data.store import chunkfile
 
 PACKAGES = (
     "psmds-dist",

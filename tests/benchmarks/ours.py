@@ -9,10 +9,10 @@ import numpy as np
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
-from psmds_dist.events import EpochEvent
+from psmds_dist.api.embed import checked
+from psmds_dist.core.events import EpochEvent
+from psmds_dist.data.store import open_rows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.run import checked
-from psmds_dist.store import open_rows
 from tests.benchmarks.methods import Map
 
 

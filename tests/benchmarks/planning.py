@@ -15,17 +15,20 @@ from unittest import mock
 
 import numpy as np
 
-from psmds_dist import PatternSearchMDS, probe
-from psmds_dist.block import gather
-from psmds_dist.cost import Rates, estimate
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, crew, local_client
-from psmds_dist.forecast import job_of, plan_of
-from psmds_dist.ingest import build, open_points
+from psmds_dist import PatternSearchMDS
+from psmds_dist.api import probe
+from psmds_dist.api.forecast import job_of, plan_of
+from psmds_dist.core.layout import Layout
+from psmds_dist.data.cache import stored
+from psmds_dist.data.points import open_points
+from psmds_dist.data.store import open_rows
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.executor import workers as pool
+from psmds_dist.ingest.build import build
 from psmds_dist.kernels.jit import available_threads
-from psmds_dist.partition import Layout
-from psmds_dist.rows import stored
-from psmds_dist.schedule import halves
-from psmds_dist.store import open_rows
+from psmds_dist.planning.cost import Rates, estimate
+from psmds_dist.solver.schedule import halves
+from psmds_dist.solver.tasks import gather
 from tests.benchmarks.cluster import Nothing
 from tests.benchmarks.harness import Record, Settings, held, show, show_held
 
@@ -72,7 +75,7 @@ def _round(client: Any, dims: int, epochs: int = 3) -> Record:
     layout = Layout(200_000)
     work = Nothing(layout, np.zeros((dims, layout.n), np.float32))
     executor, times = DaskExecutor(client), []
-    with mock.patch.object(crew, "SHOWN", math.inf):
+    with mock.patch.object(pool, "SHOWN", math.inf):
         for blocks in itertools.chain(*(halves(layout, 0, epoch) for epoch in range(epochs))):
             began = time.perf_counter(), time.process_time()
             gather(executor, work, layout, blocks)
@@ -151,10 +154,10 @@ def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, floa
 
 def _by_landmarks(folder: str, n: int = 100_000, size: int = 500) -> dict[str, tuple[float, float]]:
     from landmarks import LandmarkMDS
-    from landmarks.building import build_panel
-    from landmarks.panel import points_panel
-    from landmarks.tables import npy_panel
-    from psmds_dist.store import open_panel
+    from landmarks.panel.build import build_panel
+    from landmarks.panel.sources import points_panel
+    from landmarks.panel.tables import npy_panel
+    from psmds_dist.data.store import open_panel
 
     points, panel = f"{folder}/p.npy", f"{folder}/panel.zarr"
     np.save(points, np.random.default_rng(0).random((n, 16)))

@@ -15,13 +15,13 @@ import numpy as np
 from numba import prange
 
 from psmds_dist import PatternSearchMDS
-from psmds_dist.block import Held, Propose, gather
+from psmds_dist.core.layout import Layout
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import ArrayRows
 from psmds_dist.kernels.jit import FAST_MATH, available_threads
 from psmds_dist.kernels.moves import propose
-from psmds_dist.partition import Layout
-from psmds_dist.schedule import halves
+from psmds_dist.solver.schedule import halves
+from psmds_dist.solver.tasks import Held, Propose, gather
 from tests.benchmarks import data
 from tests.benchmarks.harness import Record, Settings, held, least_seconds, once, seconds, show, show_held
 from tests.benchmarks.machine import drop_cached, fetch, files_below, sync

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from psmds_dist.report import table
+from psmds_dist.api.report import table
 from tests.chaos.disk import can_mount
 from tests.chaos.kinds import KINDS
 from tests.chaos.plans import plan_run

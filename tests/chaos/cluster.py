@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from psmds_dist.executor.clusters import WORKER_ENVIRONMENT
+from psmds_dist.executor.cluster import WORKER_ENVIRONMENT
 from tests.chaos import processes
 
 LOOPBACK = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]

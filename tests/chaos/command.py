@@ -17,13 +17,13 @@ def main() -> None:
     if FILE_SIZE in os.environ:  # workers that a command starts inherit it
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ[FILE_SIZE]), resource.RLIM_INFINITY))
     from psmds_dist.__main__ import main as command
-    from psmds_dist.checkpoint import Checkpoint
+    from psmds_dist.solver.checkpoint import Checkpoint
 
     Checkpoint.__init__.__kwdefaults__["every"] = 0.0
     if "landmarks" in sys.argv:
-        import landmarks.place
+        import landmarks.solver.placement
 
-        landmarks.place.PORTION = PORTION
+        landmarks.solver.placement.PORTION = PORTION
     command()
 
 

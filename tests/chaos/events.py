@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from psmds_dist.partition import Layout
+from psmds_dist.core.layout import Layout
 from tests.chaos import processes
 from tests.chaos.cluster import Cluster
 from tests.chaos.kinds import LARGE, Kind, states

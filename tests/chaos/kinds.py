@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from psmds_dist.data.points import open_points
+from psmds_dist.data.sources import open_npy
+from psmds_dist.data.store.nodes import KEY
+from psmds_dist.data.store.reading import ARRAY
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import build, open_npy, open_points
-from psmds_dist.store.nodes import KEY
-from psmds_dist.store.reading import ARRAY
+from psmds_dist.ingest.build import build
 
 POINTS = 20_000
 SMALL, LARGE = 1500, 4000
@@ -95,7 +97,7 @@ CIRCUMSTANCES = {"seconds", "stages", "peak_memory", "memory_limit", "versions"}
 
 
 def _of_map(target: Path) -> dict[str, Any]:
-    from psmds_dist.store import read_result
+    from psmds_dist.data.store import read_result
 
     arrays, attributes, _ = read_result(target)
     return {

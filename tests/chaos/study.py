@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from psmds_dist.cli import INTERRUPTED, TRY_AGAIN
+from psmds_dist.cli.app import INTERRUPTED, TRY_AGAIN
 from tests.chaos import processes
 from tests.chaos.cluster import Cluster
 from tests.chaos.command import FILE_SIZE
@@ -201,7 +201,7 @@ class Study:
             usual.add(TRY_AGAIN)  # of two workers nobody is left, or the other is just coming back
         if code not in usual:
             record.faults.append(f"exit code {code} after {names or 'nothing'}: {said[-600:]}")
-        elif "Traceback" in said and "psmds_dist/cli.py" in said:
+        elif "Traceback" in said and "psmds_dist/cli/" in said:
             record.faults.append(f"traceback after {names}: {said[-1500:]}")
 
     def _compare(self, record: Record, target: Path) -> None:

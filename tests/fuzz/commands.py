@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import open_rows, read_result
-from psmds_dist.cli import main
+from psmds_dist.cli.app import main
 from tests.fuzz import matrices
 from tests.fuzz.choosing import Chooser, seldom
 from tests.fuzz.judging import Fault

@@ -16,13 +16,14 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from landmarks import LandmarkMDS
-from landmarks.building import build_panel
-from landmarks.panel import points_panel
-from landmarks.tables import array_panel
+from landmarks.panel.build import build_panel
+from landmarks.panel.sources import points_panel
+from landmarks.panel.tables import array_panel
 from psmds_dist import PatternSearchMDS, read_result
+from psmds_dist.data.sources import ArrayRows
+from psmds_dist.data.store import describe, open_panel, open_rows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import ArrayRows, build
-from psmds_dist.store import describe, open_panel, open_rows
+from psmds_dist.ingest.build import build
 from tests.fuzz.choosing import Chooser
 from tests.fuzz.judging import Fault, judged
 from tests.fuzz.oracle import Verdict

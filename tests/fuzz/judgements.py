@@ -19,10 +19,11 @@ import numpy as np
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import pdist, squareform
 
-from psmds_dist.check import check_source
-from psmds_dist.errors import DissimilarityWarning, InputError
+from psmds_dist.core.errors import DissimilarityWarning, InputError
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import ArrayRows, build
+from psmds_dist.ingest.build import build
+from psmds_dist.ingest.check import check_source
 
 Random = np.random.Generator
 Matrix = np.ndarray

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sklearn.exceptions import ConvergenceWarning
 
-from psmds_dist.errors import DissimilarityWarning
+from psmds_dist.core.errors import DissimilarityWarning
 from tests.fuzz.choosing import Chooser
 from tests.fuzz.oracle import Verdict, require_sentence
 
@@ -54,7 +54,7 @@ def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:
 
 
 def _require_ours(error: Exception, story: str) -> None:
-    from psmds_dist.errors import PsmdsError
+    from psmds_dist.core.errors import PsmdsError
 
     if not isinstance(error, PsmdsError):
         raise Fault(f"{story}: leaked {error!r}\n{_last_frames(error)}") from error

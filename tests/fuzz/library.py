@@ -12,11 +12,14 @@ from scipy.spatial.distance import pdist, squareform
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS, read_result
+from psmds_dist.api.embed import measure
+from psmds_dist.core.stress import canonical
+from psmds_dist.data.ids import read_ids
+from psmds_dist.data.points import open_points
+from psmds_dist.data.sources import ArrayRows, open_npy
+from psmds_dist.data.store import open_rows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest import ArrayRows, build, open_npy, open_points, read_ids
-from psmds_dist.quality import canonical
-from psmds_dist.run import measure
-from psmds_dist.store import open_rows
+from psmds_dist.ingest.build import build
 from tests.fuzz import matrices
 from tests.fuzz.choosing import Chooser, seldom
 from tests.fuzz.judging import Fault, judged

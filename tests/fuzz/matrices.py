@@ -332,8 +332,8 @@ def _dask(a: np.ndarray, folder: Path, story: str) -> Given:
 
 
 def _store(a: np.ndarray, folder: Path, story: str) -> Given:
-    from psmds_dist.ingest import ArrayRows
-    from psmds_dist.store import create
+    from psmds_dist.data.sources import ArrayRows
+    from psmds_dist.data.store import create
 
     n = len(a)
     if n < 3:

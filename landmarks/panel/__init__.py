@@ -1,0 +1,1 @@
+"""Panels: dissimilarities of all points to landmarks, from anywhere, checked."""

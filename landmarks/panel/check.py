@@ -1,0 +1,419 @@
+"""The check of a panel: what one streamed pass over it tells, and the part of it between the landmarks."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from landmarks.panel.tables import Panel, picked
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import Floats, InputError, Ints, Rows, Suspicion
+from psmds_dist.ingest.check import ROUNDING_TOL, entries, like_similarities, rounded_zero, row_name
+from psmds_dist.ingest.diagnose import count_sides
+from psmds_dist.ingest.scan import Fault, find_fault, total_fault
+from psmds_dist.ingest.similarity import Evidence, sample_points
+
+Ids = Sequence[str] | None
+
+LARGEST = 1e150
+"""Largest dissimilarity: sums of squares of larger ones overflow."""
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+"""What stands for infinity where files hold no such thing, also in float64."""
+
+HUGE, OUTLYING = 1e18, 1e12
+"""A dissimilarity above the first, and so many times the smallest between landmarks, leaves no digit of the others."""
+
+
+@dataclass(frozen=True)
+class PanelCheck:
+    """What the pass over a panel found, once it is known to be usable.
+
+    Attributes
+    ----------
+    n, width : int
+        Points and landmarks.
+    dtype : str
+        Type of the rows that were looked at.
+    highest : float
+        Largest dissimilarity.
+    known : tuple of (int, int)
+        How many rows (second) know how many landmarks (first), ascending.
+    poorest : int
+        First row among those that know the fewest landmarks.
+    landmarks : str or None
+        Identity of the list of landmarks; None when they are not among the points.
+    asymmetry : float or None
+        Worst ``|t_rs - t_sr|`` between landmarks as a share of the root mean square there.
+    digest : str
+        Identity of the content: equal rows of equal type give equal digests.
+    suspicion : Suspicion
+        What a user should know before trusting a map.
+    """
+
+    n: int
+    width: int
+    dtype: str
+    highest: float
+    known: tuple[tuple[int, int], ...]
+    poorest: int
+    landmarks: str | None
+    asymmetry: float | None
+    digest: str
+    suspicion: Suspicion
+
+    @property
+    def missing(self) -> int:
+        """Number of missing dissimilarities."""
+        return sum((self.width - count) * rows for count, rows in self.known)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a plain dictionary, for attributes."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PanelCheck:
+        """Inverse of `as_dict`, from JSON as well."""
+        known = tuple((count, rows) for count, rows in values["known"])
+        return cls(**{**values, "known": known, "suspicion": Suspicion(**values["suspicion"])})
+
+
+@dataclass(frozen=True)
+class PanelBlock:
+    """What is known of one block of a panel."""
+
+    block: int
+    highest: float
+    checksum: int
+    known: dict[int, int]
+    """Rows by the number of landmarks they know."""
+
+    poorest: tuple[int, int]
+    """Fewest landmarks known to a row, and the first such row."""
+
+    infinite: Fault | None = None
+    negative: Fault | None = None
+
+
+class PanelScanner:
+    """Collects the findings about the blocks of one group."""
+
+    def __init__(self, n: int, width: int) -> None:
+        self._layout = Layout(n, width)
+        self._blocks: list[PanelBlock] = []
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Look at the rows of ``block``."""
+        lo, hi = self._layout.bounds(block)
+        low, high = float(rows.min()), float(rows.max())
+        known = np.full(hi - lo, rows.shape[1])
+        if np.isnan(low):
+            known -= np.isnan(rows).sum(axis=1)
+            low, high = (float(bound.reduce(rows, axis=None)) for bound in (np.fmin, np.fmax))
+        counts, numbers = np.unique(known, return_counts=True)
+        faults = {}
+        if low < 0 or high == np.inf:
+            faults["infinite"] = find_fault(np.isinf(rows), rows, lo)
+            faults["negative"] = find_fault(rows < 0, rows, lo)
+        self._blocks.append(
+            PanelBlock(
+                block,
+                0.0 if np.isnan(high) else high,
+                google_crc32c.value(np.ascontiguousarray(rows)),
+                dict(zip(counts.tolist(), numbers.tolist(), strict=True)),
+                (int(counts[0]), lo + int(known.argmin())),
+                **faults,
+            )
+        )
+
+    def result(self) -> list[PanelBlock]:
+        """Return what was collected."""
+        return self._blocks
+
+
+@dataclass(frozen=True)
+class PanelEntries:
+    """Names of the entries of a panel that was handed over as one, for messages.
+
+    Attributes
+    ----------
+    landmarks : (S,) int64 or None
+        Row of each column's landmark.
+    ids : sequence of str or None
+        Names of the points.
+    """
+
+    landmarks: Ints | None
+    ids: Ids = None
+
+    what = "the panel"
+    transposed = False
+    on_diagonal = (
+        "the matrix is not one of dissimilarities, or landmarks does not list the rows of its columns in order"
+    )
+    on_symmetry = on_diagonal
+    on_triangle = "fill it in on both sides of the diagonal between landmarks"
+
+    def row(self, point: int) -> str:
+        """Name a row."""
+        return row_name(point, self.ids)
+
+    def place(self, row: int, column: int) -> str:
+        """Name an entry by its row and column, as they lie before the user."""
+        landmark = "" if self.landmarks is None else f" ({self.landmark(column)})"
+        return f"row {self.row(row)}, column {column}{landmark}"
+
+    def landmark(self, column: int) -> str:
+        """Name the landmark of a column."""
+        assert self.landmarks is not None
+        point = int(self.landmarks[column])
+        return f"landmark {point}" + (f", id {self.ids[point]!r}" if self.ids else "")
+
+
+@dataclass(frozen=True)
+class MatrixEntries(PanelEntries):
+    """The same for a panel taken out of a matrix: column ``s`` is the row of landmark ``s`` there."""
+
+    what = "the matrix"
+    transposed = True
+    on_diagonal = "set its diagonal to zero (numpy.fill_diagonal, or psmds ingest --zero-diagonal)"
+    on_symmetry = "take the mean of both orders of each pair first (psmds ingest --symmetrize)"
+    on_triangle = "use psmds ingest --triangle {side}"
+
+    def place(self, row: int, column: int) -> str:
+        """Name an entry by its row and column in the matrix."""
+        assert self.landmarks is not None
+        return f"row {self.row(int(self.landmarks[column]))}, column {self.row(row)}"
+
+
+def conclude(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, symmetry_tol: float) -> PanelCheck:
+    """Judge a finished pass; of ``panel`` only the rows of its landmarks are read again."""
+    blocks = sorted(found, key=lambda scan: scan.block)
+    between = None if panel.landmarks is None else picked(panel, panel.landmarks).astype(np.float64)
+    judge = Judgement(blocks, panel.dtype, between, names, symmetry_tol)
+    problems = [problem for problem in judge.problems() if problem]
+    if problems:
+        raise InputError(" Also, ".join(problems))
+    known: dict[int, int] = {}
+    for scan in blocks:
+        for count, rows in scan.known.items():
+            known[count] = known.get(count, 0) + rows
+    check = PanelCheck(
+        n=panel.n,
+        width=panel.width,
+        dtype=panel.dtype.name,
+        highest=judge.highest,
+        known=tuple(sorted(known.items())),
+        poorest=min(scan.poorest for scan in blocks)[1],
+        landmarks=landmarks_digest(panel.landmarks),
+        asymmetry=judge.asymmetry,
+        digest=_digest(panel, blocks),
+        suspicion=judge.suspicion(),
+    )
+    check.suspicion.warn(names.what)
+    return check
+
+
+def landmarks_digest(landmarks: Ints | None) -> str | None:
+    """Identity of a list of landmarks."""
+    if landmarks is None:
+        return None
+    return hashlib.blake2b(landmarks.astype("<i8").tobytes(), digest_size=16).hexdigest()
+
+
+def _digest(panel: Panel, blocks: Sequence[PanelBlock]) -> str:
+    checksums = np.array([scan.checksum for scan in blocks], "<u4")
+    head = f"{panel.n} {panel.width} {panel.dtype.name} ".encode()
+    return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
+
+
+def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> NDArray[np.bool_]:
+    """Whether dissimilarities cannot be computed with beside some other one.
+
+    Their squares or sums would overflow, they are the largest float32, or the other is lost beside them.
+    """
+    largest = min(LARGEST, float(np.finfo(dtype).max) / 4, max(HUGE, OUTLYING * other))
+    return np.asarray((values > largest) | (values == FLOAT32_MAX))
+
+
+def huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> str:
+    """Say that some values overflow, which seldom are dissimilarities; empty where none does."""
+    known = np.empty(0) if between is None else between[between > 0]
+    if not is_too_large(highest, dtype, float(known.min(initial=math.inf))):
+        return ""
+    return (
+        f"the largest dissimilarity of {names.what} is {highest:g}, too large to compute with as {dtype.name}: such "
+        "values usually stand for 'no connection' or for a missing pair, so write NaN for these, or divide "
+        f"{names.what} by a constant if they are dissimilarities."
+    )
+
+
+def refuse_huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> None:
+    """Refuse what `huge` describes.
+
+    Raises
+    ------
+    InputError
+        With its sentence.
+    """
+    if problem := huge(highest, dtype, between, names):
+        raise InputError(problem)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a finished pass says about a panel; each kind of trouble is a sentence, or empty."""
+
+    blocks: Sequence[PanelBlock]
+    dtype: np.dtype[Any]
+    between: Floats | None
+    """Rows of the panel at the landmarks (S, S), NaN where missing; None when they are not among the points."""
+
+    names: PanelEntries
+    symmetry_tol: float
+
+    def problems(self) -> list[str]:
+        """All that is wrong, the worst first."""
+        similarities = self._similarities()
+        rest = [] if similarities else [self._negative(), self._diagonal(), self._asymmetric()]
+        return [self._infinite(), self._huge(), similarities, *rest]
+
+    def suspicion(self) -> Suspicion:
+        """What is suspicious about a panel without problems."""
+        negative = total_fault([scan.negative for scan in self.blocks])
+        own = np.zeros(1) if self.between is None else np.nan_to_num(np.abs(self.between.diagonal()))
+        return Suspicion(
+            rounded_negative=0 if negative is None else negative.count,
+            rounded_diagonal=int(np.count_nonzero(own)),
+            largest_rounded=max(float(own.max()), 0.0 if negative is None else -negative.value),
+            rms=self._scale or self.highest,
+            like_similarities=self._evidence is not None and self._evidence.like_similarities,
+        )
+
+    @property
+    def highest(self) -> float:
+        """Largest dissimilarity."""
+        return max(scan.highest for scan in self.blocks)
+
+    @cached_property
+    def asymmetry(self) -> float | None:
+        """Worst difference between both orders of a pair of landmarks, as a share of their root mean square."""
+        if self.between is None:
+            return None
+        return self._worst_pair[2] / self._scale if self._scale else 0.0
+
+    @cached_property
+    def _squares(self) -> Floats:
+        """Sum of squares of each landmark's known dissimilarities to the others."""
+        assert self.between is not None
+        others = np.where(np.abs(self.between) <= LARGEST, self.between, 0)
+        np.fill_diagonal(others, 0)
+        squares: Floats = np.square(others).sum(axis=1)
+        return squares
+
+    @cached_property
+    def _scale(self) -> float:
+        """Root mean square of known dissimilarities between landmarks; 0 without any."""
+        if self.between is None:
+            return 0.0
+        known = np.isfinite(self.between)
+        pairs = int(known.sum()) - int(known.diagonal().sum())
+        return math.sqrt(float(self._squares.sum()) / max(1, pairs))
+
+    @cached_property
+    def _zero(self) -> float:
+        """What passes as a rounded zero."""
+        return ROUNDING_TOL * self.highest if not self._scale else rounded_zero(self._squares)
+
+    @cached_property
+    def _evidence(self) -> Evidence | None:
+        if self.between is None or len(self.between) < 2:
+            return None
+        own = np.nan_to_num(self.between.diagonal())
+        own = np.where(np.abs(own) > self._zero, own, 0)
+        few = sample_points(len(own))
+        return Evidence.of(self.between[np.ix_(few, few)], own, self._squares, len(own))
+
+    @cached_property
+    def _worst_pair(self) -> tuple[int, int, float]:
+        """Two landmarks, and how far apart their two entries are."""
+        assert self.between is not None
+        finite = np.where(np.isinf(self.between), np.nan, self.between)
+        gap = np.nan_to_num(np.abs(finite - finite.T))
+        r, s = divmod(int(gap.argmax()), len(gap))
+        return r, s, float(gap[r, s])
+
+    def _infinite(self) -> str:
+        fault = total_fault([scan.infinite for scan in self.blocks])
+        if fault is None:
+            return ""
+        return (
+            f"{self.names.what} has {entries(fault.count, 'infinite')} as {self.dtype.name}, the first in "
+            f"{self.names.place(fault.row, fault.column)}; write NaN for a dissimilarity that is missing."
+        )
+
+    def _huge(self) -> str:
+        return "" if math.isinf(self.highest) else huge(self.highest, self.dtype, self.between, self.names)
+
+    def _similarities(self) -> str:
+        if self._evidence is None or not self._evidence.of_similarities:
+            return ""
+        assert self.between is not None
+        assert self.names.landmarks is not None
+        own = self.between.diagonal()
+        own = np.where(np.abs(own) > self._zero, own, 0)
+        signed = any(scan.negative for scan in self.blocks)
+        return like_similarities(self.names.what, self.names.landmarks, own, self._scale, signed, self.names.ids)
+
+    def _negative(self) -> str:
+        fault = total_fault([scan.negative for scan in self.blocks])
+        if fault is None or -fault.value <= self._zero:
+            return ""
+        return (
+            f"{self.names.what} has {entries(fault.count, 'negative')}, the lowest in "
+            f"{self.names.place(fault.row, fault.column)} ({fault.value:g}), but dissimilarities are zero or "
+            "more; write NaN for one that is missing."
+        )
+
+    def _diagonal(self) -> str:
+        if self.between is None or self.names.landmarks is None:
+            return ""
+        rows = self.names.landmarks.tolist()
+        own = np.nan_to_num(self.between.diagonal())
+        worst = int(own.argmax())
+        if own[worst] <= self.symmetry_tol * self._scale:
+            return ""
+        return (
+            f"{self.names.what} has {own[worst]:g} instead of 0 from landmark {self.names.row(rows[worst])} to itself, "
+            f"in {self.names.place(rows[worst], worst)}; {self.names.on_diagonal}."
+        )
+
+    def _asymmetric(self) -> str:
+        if self.asymmetry is None or self.asymmetry <= self.symmetry_tol:
+            return ""
+        assert self.between is not None
+        assert self.names.landmarks is not None
+        order = np.argsort(self.names.landmarks)
+        table = self.between.T if self.names.transposed else self.between
+        side = count_sides(table[np.ix_(order, order)], 0).only
+        if side is not None:
+            return (
+                f"only the {side} triangle of {self.names.what} is filled between landmarks; "
+                f"{self.names.on_triangle.format(side=side)}."
+            )
+        rows = self.names.landmarks.tolist()
+        r, s, _ = self._worst_pair
+        return (
+            f"{self.names.what} is not symmetric between landmarks: the worst pair is {self.names.row(rows[r])} and "
+            f"{self.names.row(rows[s])}, with {self.between[r, s]:.9g} in {self.names.place(rows[r], s)} and "
+            f"{self.between[s, r]:.9g} in {self.names.place(rows[s], r)}, which differ by {self.asymmetry:.2g} of the "
+            f"root mean square ({self._scale:.6g}) where {self.symmetry_tol:g} is tolerated; {self.names.on_symmetry}."
+        )

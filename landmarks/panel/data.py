@@ -1,0 +1,533 @@
+"""What a fit is made from: a whole matrix, points with a metric, or a panel. All answer the same questions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from landmarks.evaluation import ROWS, HeldOut
+from landmarks.panel.build import check_panel
+from landmarks.panel.check import MatrixEntries, PanelEntries
+from landmarks.panel.inputs import matrix_panel, panel_input, points_input
+from landmarks.panel.sources import PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
+from landmarks.panel.tables import Panel, Table, picked
+from psmds_dist.api.inputs import row_source, row_type
+from psmds_dist.core.arrays import as_array
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import Floats, InputError, Ints, Rows, RowSource
+from psmds_dist.data.cache import announce, stored, testing_checksums
+from psmds_dist.data.ids import read_ids
+from psmds_dist.data.sources import load_npy
+from psmds_dist.executor import AnyExecutor
+from psmds_dist.planning.memory import PIECE_BYTES, Needs, Stored, panel_pass
+from psmds_dist.solver.schedule import generator
+
+USUAL = 1000
+"""Landmarks when nobody said."""
+
+SPARE, FEW = 20, 10
+"""For the evidence one landmark in so many is set aside where a fit uses all columns of a panel; at least a few, though
+no more than a quarter: with two or three the interval would be wide."""
+
+ASIDE = 21
+"""Stream of random numbers that picks them."""
+
+
+@dataclass(frozen=True)
+class MatrixData:
+    """A whole matrix; only rows of landmarks are read, unless a refinement asks for all."""
+
+    matrix: RowSource
+    scratch: str | os.PathLike[str] | None = None
+    names: Sequence[str] | None = None
+    """Names of the points that were given beside the matrix."""
+
+    sound: bool = False
+    """Whether the whole matrix has passed its check and will be read, so that a panel of it needs no check, and rows of
+    landmarks can be read without the others of their chunks, which testing checksums takes."""
+
+    metric = "precomputed"
+    origin = "taken out of the matrix once, then read"
+    pool = None
+
+    @property
+    def input(self) -> RowSource:
+        """What is read."""
+        return self.matrix
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.matrix.n
+
+    @property
+    def columns(self) -> int:
+        """Columns of what was handed over."""
+        return self.matrix.n
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the dissimilarities."""
+        return self.matrix.dtype
+
+    @property
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points, those of a store where none were given."""
+        return self.names or getattr(self.matrix, "ids", None)
+
+    @property
+    def metric_params(self) -> Mapping[str, Any]:
+        """None: dissimilarities are given."""
+        return {}
+
+    @property
+    def usual(self) -> int:
+        """Number of landmarks when nobody said."""
+        return min(USUAL, self.n)
+
+    def features(self, points: Ints) -> Floats | None:
+        """None: dissimilarities are given."""
+        return None
+
+    def columns_of(self, landmarks: Ints) -> StorePanel:
+        """The panel as a source, which goes through the rows of the landmarks at each read."""
+        panel = store_panel(self._source, landmarks)
+        return TrustedPanel(panel.source, panel.landmarks) if self.sound else panel
+
+    @property
+    def _source(self) -> RowSource:
+        return self.matrix if self.sound else testing_checksums(self.matrix)
+
+    def stored(self, landmarks: Ints) -> Stored:
+        """How the panel will lie: in chunks of its own."""
+        return Stored(Layout(self.n, landmarks.size), self.dtype.itemsize)
+
+    def making(self, landmarks: Ints) -> Needs:
+        """What it takes to take the panel out of the matrix."""
+        return panel_pass(stored(self.columns_of(landmarks)))
+
+    def trusted(self) -> MatrixData:
+        """The same, whose panels are not checked, nor checksums tested: a pass over the whole matrix will."""
+        return replace(self, sound=True)
+
+    @contextmanager
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
+        """Rows of the landmarks, turned into columns, once."""
+        source, names = self.columns_of(landmarks), self.entries(landmarks)
+        with matrix_panel(source, executor, memory_limit=limit, keep=keep, names=names, scratch=self.scratch) as panel:
+            if not self.sound:
+                check_panel(panel, executor, names=names)
+            yield panel
+
+    def entries(self, landmarks: Ints) -> MatrixEntries:
+        """Names of the entries of a panel: rows and columns of the matrix."""
+        return MatrixEntries(landmarks, self.ids)
+
+    def between(self, rows: Ints, columns: Ints) -> Floats:
+        """Dissimilarities between two lists of points."""
+        source, found = self._source, np.empty((rows.size, columns.size))
+        step = max(1, PIECE_BYTES // (self.n * self.dtype.itemsize))
+        for k in range(0, rows.size, step):
+            found[k : k + step] = picked(source, rows[k : k + step])[:, columns]
+        return found
+
+    def columns_with(self, landmarks: Ints) -> None:
+        """None: this is no panel."""
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut:
+        """Read the rows."""
+        return HeldOut(rows, columns, self.between(rows, columns))
+
+    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
+        """None: there are other points to judge by."""
+        return landmarks[:0]
+
+
+@dataclass(frozen=True, eq=False)
+class PointsData:
+    """Points in a space of features; all distances are computed when they are needed."""
+
+    points: Table
+    all_pairs: PointsPanel
+    """A panel of the same points and metric, for its metric."""
+
+    given: Mapping[str, Any]
+    ids: Sequence[str] | None = None
+    origin = "computed as they are needed"
+    pool = None
+    matrix = None
+
+    @classmethod
+    def of(
+        cls, points: Table, metric: str, options: Mapping[str, Any], dtype: str, ids: Sequence[str] | None = None
+    ) -> PointsData:
+        """Points with a metric of `scipy.spatial.distance.cdist`."""
+        return cls(points, points_panel(points, [0], metric, options, dtype), options, ids)
+
+    @property
+    def input(self) -> Table:
+        """What is read."""
+        return self.points
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.points.n
+
+    @property
+    def columns(self) -> int:
+        """Number of features."""
+        return self.points.width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the dissimilarities."""
+        return self.all_pairs.dtype
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric."""
+        return self.all_pairs.metric.name
+
+    @property
+    def metric_params(self) -> Mapping[str, Any]:
+        """Parameters of the metric, with those that come from the points (variances)."""
+        return self.all_pairs.metric.options
+
+    @property
+    def usual(self) -> int:
+        """Number of landmarks when nobody said."""
+        return min(USUAL, self.n)
+
+    def features(self, points: Ints) -> Floats:
+        """Features of some points."""
+        return picked(self.points, points).astype(np.float64)
+
+    def stored(self, landmarks: Ints) -> Stored:
+        """How the panel will lie: nowhere, its rows are made of features."""
+        return stored(self.columns_of(landmarks))
+
+    def making(self, landmarks: Ints) -> None:
+        """Nothing is made before it is used."""
+
+    def trusted(self) -> PointsData:
+        """Itself: there is no whole matrix."""
+        return self
+
+    @contextmanager
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
+        """Distances to the landmarks, never stored."""
+        yield self.columns_of(landmarks)
+
+    def entries(self, landmarks: Ints) -> PanelEntries:
+        """Names of the entries of a panel."""
+        return PanelEntries(landmarks, self.ids)
+
+    def columns_of(self, landmarks: Ints) -> PointsPanel:
+        """The panel as a source."""
+        return points_panel(self.points, landmarks, self.all_pairs.metric, dtype=self.dtype.name)
+
+    def between(self, rows: Ints, columns: Ints) -> Floats:
+        """Distances between two lists of points."""
+        a, b = (_prepared(self, points.tobytes()) for points in (rows, columns))
+        return self.all_pairs.metric.distances(a, b, np.empty((rows.size, columns.size)))
+
+    def columns_with(self, landmarks: Ints) -> None:
+        """None: this is no panel."""
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut:
+        """Compute the distances."""
+        return HeldOut(rows, columns, self.between(rows, columns))
+
+    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
+        """None: there are other points to judge by."""
+        return landmarks[:0]
+
+
+@lru_cache(maxsize=4)
+def _prepared(data: PointsData, points: bytes) -> Floats:
+    """Features of some points as the metric takes them; a choice of landmarks asks for the same ones many times."""
+    return data.all_pairs.metric.prepared(data.features(np.frombuffer(points, np.int64)))
+
+
+@dataclass(frozen=True)
+class PanelData:
+    """A panel that was made elsewhere: nothing is known beyond its columns."""
+
+    whole: Panel
+    names: Sequence[str] | None = None
+    """Names of the points that were given beside the panel."""
+
+    metric = "precomputed"
+    origin = "read as they are needed"
+    matrix = None
+
+    @classmethod
+    def of(
+        cls,
+        panel: Panel,
+        executor: AnyExecutor,
+        memory_limit: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> PanelData:
+        """A panel whose landmarks are rows of it, checked."""
+        if panel.landmarks is None:
+            raise InputError(
+                f"X has shape ({panel.n}, {panel.width}), which is no square matrix: if its rows are points, pass "
+                "their metric, such as metric='euclidean' (--metric euclidean); if it is a panel of dissimilarities to "
+                "landmarks, landmarks must list the row of each column's landmark, in order (--landmarks rows.txt)."
+            )
+        data = cls(testing_checksums(panel), names)
+        check_panel(panel, executor, names=data.entries(panel.landmarks), memory_limit=memory_limit)
+        return data
+
+    @property
+    def input(self) -> Panel:
+        """What is read."""
+        return self.whole
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.whole.n
+
+    @property
+    def columns(self) -> int:
+        """Columns of the panel."""
+        return self.whole.width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the dissimilarities."""
+        return self.whole.dtype
+
+    @property
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points, those of a store where none were given."""
+        return self.names or getattr(self.whole, "ids", None)
+
+    @property
+    def metric_params(self) -> Mapping[str, Any]:
+        """None: dissimilarities are given."""
+        return {}
+
+    @property
+    def pool(self) -> Ints:
+        """Points that have a column."""
+        assert self.whole.landmarks is not None
+        return self.whole.landmarks
+
+    @property
+    def usual(self) -> int:
+        """All columns."""
+        return self.pool.size
+
+    def features(self, points: Ints) -> Floats | None:
+        """None: dissimilarities are given."""
+        return None
+
+    def stored(self, landmarks: Ints) -> Stored:
+        """How the panel lies."""
+        return stored(self.columns_of(landmarks))
+
+    def making(self, landmarks: Ints) -> None:
+        """Nothing is made before it is used."""
+
+    def trusted(self) -> PanelData:
+        """Itself: there is no whole matrix."""
+        return self
+
+    @contextmanager
+    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
+        """The panel, or those of its columns that are asked for."""
+        yield self.columns_of(landmarks)
+
+    def entries(self, landmarks: Ints) -> PanelEntries:
+        """Names of the entries of a panel with these columns."""
+        return PanelEntries(landmarks, self.ids)
+
+    def columns_of(self, landmarks: Ints) -> Panel:
+        """The panel as a source."""
+        if np.array_equal(landmarks, self.pool):
+            return self.whole
+        return Columns(self.whole, self.columns_with(landmarks), landmarks)
+
+    @cached_property
+    def _mutual(self) -> Rows:
+        """The part of the panel between landmarks: a choice among them asks for it many times."""
+        return picked(self.whole, self.pool)
+
+    def between(self, rows: Ints, columns: Ints) -> Floats:
+        """Entries of the panel; NaN between two points of which neither has a column."""
+        if np.isin(rows, self.pool).all() and np.isin(columns, self.pool).all():
+            return self._mutual[np.ix_(self.columns_with(rows), self.columns_with(columns))].astype(np.float64)
+        found = np.full((rows.size, columns.size), np.nan)
+        with_column = np.flatnonzero(np.isin(columns, self.pool))
+        found[:, with_column] = picked(self.whole, rows)[:, self.columns_with(columns[with_column])]
+        mirrored = np.flatnonzero(np.isin(rows, self.pool))
+        if with_column.size < columns.size and mirrored.size:
+            found[mirrored] = picked(self.whole, columns)[:, self.columns_with(rows[mirrored])].T
+        return found
+
+    def columns_with(self, landmarks: Ints) -> Ints:
+        """Columns that hold the landmarks."""
+        order = np.argsort(self.pool)
+        return order[np.searchsorted(self.pool, landmarks, sorter=order)]
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut | None:
+        """Pairs of points of which one, the row, has a column that the fit leaves out; None when it uses all."""
+        spare = np.setdiff1d(self.pool, landmarks)[share]
+        spare = spare[:: -(-spare.size // ROWS) or 1]
+        others = np.setdiff1d(np.union1d(rows, columns), self.pool)
+        return HeldOut(spare, others, self.between(others, spare).T) if spare.size and others.size >= 2 else None
+
+    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
+        """Some landmarks, at random, where too few columns are unused."""
+        wanted = max(landmarks.size // SPARE, min(FEW, landmarks.size // 4))
+        lacking = wanted - (self.pool.size - landmarks.size) if wanted > 1 else 0
+        return np.sort(generator(seed, ASIDE).permutation(landmarks)[: max(0, lacking)])
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Some columns of a panel."""
+
+    panel: Panel
+    columns: Ints
+    landmarks: Ints
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.panel.n
+
+    @property
+    def width(self) -> int:
+        """Number of landmarks."""
+        return self.columns.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows."""
+        return self.panel.dtype
+
+    @property
+    def band(self) -> int:
+        """Rows that are best read together."""
+        return self.panel.band
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that a read takes beside its target."""
+        return stored(self.panel).scratch
+
+    @property
+    def copies(self) -> int:
+        """How many times over a read holds its rows: as they are wanted, and whole."""
+        return 1 + -(-stored(self.panel).copies * self.panel.width // self.width)
+
+    @property
+    def token(self) -> str:
+        """Identity of the content."""
+        return f"{self.panel.token} columns {','.join(map(str, self.columns))}"
+
+    def with_checksums(self) -> Self:
+        """Return the same columns of a panel that tests its checksums where it has any."""
+        return replace(self, panel=testing_checksums(self.panel))
+
+    def expect(self, lo: int, hi: int) -> None:
+        """Have the system fetch rows ``lo`` to ``hi``, where it can be told to."""
+        announce(self.panel, lo, hi)
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        whole: Rows = np.empty((hi - lo, self.panel.width), self.dtype)
+        self.panel.read(lo, hi, whole)
+        np.take(whole, self.columns, axis=1, out=out[: hi - lo], mode="clip")
+
+
+AnyData = MatrixData | PointsData | PanelData
+
+
+@contextmanager
+def open_data(
+    X: Any,
+    executor: AnyExecutor,
+    *,
+    metric: str = "precomputed",
+    metric_params: Mapping[str, Any] | None = None,
+    landmarks: Sequence[int] | None = None,
+    ids: Sequence[str] | str | os.PathLike[str] | None = None,
+    dtype: str = "float32",
+    memory_limit: int | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+) -> Iterator[AnyData]:
+    """Open whatever a fit is made from.
+
+    Parameters
+    ----------
+    X : ndarray, data frame, zarr.Array, dask.array.Array, or path
+        With ``metric="precomputed"`` a square matrix or an n x S panel, otherwise n x d points.
+    executor : Executor
+        Who will read it.
+    metric, metric_params : str, mapping
+        A metric of `scipy.spatial.distance.cdist` and its parameters.
+    landmarks : sequence of int, optional
+        Row of each column of a panel.
+    ids : sequence of str or path, optional
+        Names of the points, or a file of them; by default those of a store.
+    dtype : {"float32", "float64"}
+        Type of the dissimilarities.
+    memory_limit : int, optional
+        Bytes that a process may take to check a panel.
+    scratch : path, optional
+        Directory for temporary files, shared by all machines that work.
+
+    Raises
+    ------
+    InputError
+        When it is none of these.
+    """
+    dtype = row_type(dtype)
+    if metric_params is not None and not isinstance(metric_params, Mapping):
+        raise InputError(f"metric_params must be a dictionary of parameters of the metric, not {metric_params!r}.")
+    if metric != "precomputed":
+        with points_input(X, executor, scratch=scratch) as points:
+            yield PointsData.of(points, metric, dict(metric_params or {}), dtype, _names(ids, points.n))
+    elif metric_params:
+        raise InputError("metric_params belong to a metric, but metric is 'precomputed': leave them out.")
+    elif is_panel(X):
+        with panel_input(X, executor, landmarks=landmarks, dtype=dtype, scratch=scratch) as panel:
+            yield PanelData.of(panel, executor, memory_limit, _names(ids, panel.n))
+    else:
+        with row_source(X, executor, dtype=dtype, scratch=scratch) as source:
+            yield MatrixData(source, scratch, _names(ids, source.n))
+
+
+def _names(ids: Sequence[str] | str | os.PathLike[str] | None, n: int) -> Sequence[str] | None:
+    return read_ids(ids, n) if isinstance(ids, str | os.PathLike) else ids
+
+
+def is_panel(X: Any) -> bool:
+    """Whether dissimilarities are those to landmarks only: a table that is not square."""
+    shape = _shape_of(X) if isinstance(X, str | os.PathLike) else _shape_in_memory(X)
+    return shape is not None and len(shape) == 2 and shape[0] != shape[1]
+
+
+def _shape_in_memory(X: Any) -> tuple[int, ...]:
+    return tuple(X.shape) if hasattr(X, "shape") else as_array(X, "X").shape
+
+
+def _shape_of(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
+    if Path(path).suffix.lower() == ".npy":
+        return load_npy(os.path.abspath(path)).shape
+    from psmds_dist.data.store import shape_at
+
+    return shape_at(path)

@@ -1,0 +1,143 @@
+"""What users hand over becomes a panel, or points to make one of, readable by everyone who works."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from landmarks.panel.build import build_panel
+from landmarks.panel.check import PanelEntries
+from landmarks.panel.sources import StorePanel
+from landmarks.panel.tables import ArrayPanel, NpyPanel, Panel, Table, array_panel, npy_panel
+from psmds_dist.api.inputs import scratch_store
+from psmds_dist.core.types import Ints, Rows
+from psmds_dist.data.cache import stored, testing_checksums
+from psmds_dist.executor import AnyExecutor
+
+Scratch = str | os.PathLike[str] | None
+
+
+@contextmanager
+def panel_input(
+    panel: Any,
+    executor: AnyExecutor,
+    *,
+    landmarks: Sequence[int] | Ints | None = None,
+    dtype: str | None = None,
+    scratch: Scratch = None,
+) -> Iterator[Panel]:
+    """Open an ``n x S`` panel of dissimilarities.
+
+    Parameters
+    ----------
+    panel : array_like, zarr.Array, or path
+        In memory, in a ``.npy`` file, or in Zarr.
+    executor : Executor
+        Who will read it. What is in memory goes to a scratch file where other processes must read it.
+    landmarks : sequence of int, optional
+        Row of each column's landmark, when the panel does not say so itself.
+    dtype : {"float32", "float64"}, optional
+        Type of the rows; by default float32, except that our stores deliver what they hold.
+    scratch : path, optional
+        Directory for temporary files, shared by all machines that work.
+    """
+    if _is_zarr(panel):
+        from psmds_dist.data.store import open_panel  # late: needs Zarr
+
+        rows = open_panel(panel, dtype, None if landmarks is None else list(landmarks))
+        executor.require(rows.path)
+        yield rows
+    else:
+        with _plain(panel, executor, dtype or "float32", landmarks, scratch) as table:
+            yield table
+
+
+@contextmanager
+def points_input(points: Any, executor: AnyExecutor, *, scratch: Scratch = None) -> Iterator[Table]:
+    """Open ``(n, d)`` points, for `landmarks.panel.sources.points_panel`; parameters as in `panel_input`."""
+    if _is_zarr(points):
+        from psmds_dist.data.store import open_table
+
+        rows = open_table(points)
+        executor.require(rows.path)
+        yield testing_checksums(rows)
+    else:
+        with _plain(points, executor, "float64", None, scratch) as table:
+            yield table
+
+
+def _is_zarr(given: Any) -> bool:
+    if isinstance(given, str | os.PathLike):
+        return Path(os.fspath(given)).suffix.lower() != ".npy"
+    return type(given).__module__.split(".")[0] == "zarr"
+
+
+@contextmanager
+def _plain(
+    given: Any,
+    executor: AnyExecutor,
+    dtype: str,
+    landmarks: Sequence[int] | Ints | None,
+    scratch: Scratch,
+) -> Iterator[ArrayPanel | NpyPanel]:
+    if isinstance(given, str | os.PathLike):
+        table = npy_panel(given, dtype, landmarks)
+        executor.require(table.path)
+        yield table
+        return
+    array = array_panel(given, dtype, landmarks)
+    if executor.in_process:
+        yield array
+        return
+    with scratch_store(scratch, executor) as place:
+        path = place.with_name("table.npy")
+        np.save(path, array.values)
+        # identity by content, so that a panel being built from it can be continued by another run
+        yield replace(npy_panel(path, dtype, landmarks), token=array.token)
+
+
+@contextmanager
+def matrix_panel(
+    panel: StorePanel,
+    executor: AnyExecutor,
+    *,
+    memory_limit: int,
+    keep: int,
+    names: PanelEntries | None = None,
+    scratch: Scratch = None,
+) -> Iterator[Panel]:
+    """Take the panel out of a whole matrix once, for any number of passes, into memory or a scratch store.
+
+    Parameters
+    ----------
+    panel : StorePanel
+        Source and landmarks.
+    executor : Executor
+        Who will read it.
+    memory_limit : int
+        Bytes that a worker may take, or this process.
+    keep : int
+        Of these, bytes for a panel in memory when the work is done in this process.
+    names : PanelEntries, optional
+        How messages name entries.
+    scratch : path, optional
+        Directory for temporary files, shared by all machines that work.
+    """
+    rows = stored(panel)
+    if executor.in_process and rows.nbytes + rows.scratch <= keep:
+        values: Rows = np.empty((panel.n, panel.width), panel.dtype)
+        testing_checksums(panel).read(0, panel.n, values)
+        yield ArrayPanel(values, panel.dtype, panel.landmarks)
+        return
+    with scratch_store(scratch, executor) as place:
+        from psmds_dist.data.store import open_panel
+
+        path = place.with_name("panel.zarr")
+        build_panel(panel, path, executor, names=names, memory_limit=memory_limit)
+        yield open_panel(path)

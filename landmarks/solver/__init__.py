@@ -1,0 +1,1 @@
+"""The parts of a landmark fit: landmarks among themselves, placement, refinement, evidence."""

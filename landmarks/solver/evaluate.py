@@ -1,0 +1,106 @@
+"""Pairs that a landmark map is judged by: which ones, and what they tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from landmarks.evaluation import COLUMNS, ROWS, HeldOut, StressEstimate, estimate
+from landmarks.panel.tables import picked
+from landmarks.solver.multilevel import Among, map_landmarks
+from landmarks.solver.placement import place
+from landmarks.solver.types import CurvePoint, Data, LandmarkConfig, Run
+from psmds_dist.core.types import Floats, InputError, Ints, Rows
+from psmds_dist.executor import InProcessExecutor
+from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.solver.schedule import generator
+
+HOLD_OUT, JUDGE, FEWER = 17, 18, 20
+"""Streams of random numbers that pick the held-out pairs, for the evidence and for a refinement to judge by, and some
+of a panel's landmarks, which may come in any order."""
+
+Judge = Callable[[Floats], float]
+"""Stress of a map on pairs that it was not fitted to."""
+
+
+def without(landmarks: Ints, some: Ints) -> Ints:
+    """Landmarks that are not among some, in their order."""
+    return landmarks[~np.isin(landmarks, some)]
+
+
+def said_of(aside: Ints, landmarks: Ints, config: LandmarkConfig) -> str:
+    """What is told of landmarks that are set aside."""
+    some = f"{aside.size} of the {landmarks.size} landmarks of the panel"
+    if config.refine == "panel":
+        return f"{some} are left out of the map: refinement and evidence are judged by them"
+    return f"{some} are left out of a map of some points that serves as evidence; the map itself uses all"
+
+
+def set_aside(data: Data, landmarks: Ints, config: LandmarkConfig) -> Ints:
+    """Landmarks that the evidence, or the judge of a refinement, does without."""
+    aside = data.set_aside(landmarks, config.seed) if config.evidence or config.refine == "panel" else landmarks[:0]
+    return aside if landmarks.size - aside.size > 2 * config.n_components else landmarks[:0]
+
+
+def judge_of(data: Data, landmarks: Ints, config: LandmarkConfig) -> Judge:
+    """Stress on pairs outside the panel, other ones than those of the evidence."""
+    pairs = hold_out(data, landmarks, config, JUDGE)
+    if pairs is None:
+        raise InputError(
+            "refine='panel' needs dissimilarities that the fit does not use, to judge by, and too few are left when "
+            "landmarks of this panel are set aside: add landmarks, or use refine='none'."
+        )
+    return lambda x: _estimated(pairs, x).normalized_stress
+
+
+def hold_out(data: Data, landmarks: Ints, config: LandmarkConfig, stream: int = HOLD_OUT) -> HeldOut | None:
+    """Random pairs of points that are no landmarks."""
+    random = generator(config.seed, stream)
+    free = np.ones(data.n, dtype=bool)
+    free[landmarks] = False
+    others = np.flatnonzero(free)
+    chosen = random.permutation(others)[: ROWS + COLUMNS]
+    rows = chosen[: max(2, ROWS * chosen.size // (ROWS + COLUMNS))]
+    if chosen.size < 4:
+        return None
+    share = slice(int(stream == JUDGE), None, 2) if config.refine == "panel" else slice(None)  # not the judge's own
+    found = data.hold_out(landmarks, np.sort(rows), np.sort(np.setdiff1d(chosen, rows)), share)
+    return found if found is not None and np.nansum(found.values) > 0 else None  # none may be known
+
+
+def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:
+    return estimate(held_out, embedding[held_out.rows], embedding[held_out.columns])
+
+
+def evidence(run: Run, among: Among, x: Floats) -> tuple[StressEstimate | None, list[CurvePoint]]:
+    """Stress of a map on held-out pairs, and against the number of landmarks.
+
+    Where landmarks are set aside, it is that of a map made in the same way without them, for the held-out points alone.
+    """
+    held_out = hold_out(run.data, without(run.landmarks, run.aside), run.config)
+    used = np.flatnonzero(~np.isin(run.landmarks, run.aside))
+    if held_out is None or not among.part(used).values.any():
+        return None, []
+    fewer = partial(_with_fewer, picked(run.panel, held_out.points), among, held_out, run.config)
+    order = used if run.data.pool is None else generator(run.config.seed, FEWER).permutation(used)
+    counts = [used.size // k for k in (8, 4, 2, 1) if used.size // k > 2 * run.config.n_components]
+    curve = [
+        CurvePoint(count, fewer(order[:count], 1))
+        for count in counts
+        if among.part(order[:count]).values.any()  # the first may all be one point
+    ]
+    return fewer(used, run.config.n_init) if run.aside.size else _estimated(held_out, x), curve
+
+
+def _with_fewer(
+    rows: Rows, among: Among, held_out: HeldOut, config: LandmarkConfig, columns: Ints, n_init: int
+) -> StressEstimate:
+    """Stress of the held-out pairs when some of the landmarks are used; ``rows`` are those of the held-out points."""
+    part, points = among.part(columns), held_out.points
+    found = map_landmarks(part, config.n_components, config.seed, n_init, InProcessExecutor())
+    frame = part.frame(found.solution.embedding, config.closed_form)
+    with parallel_region():
+        x = place(np.ascontiguousarray(rows[:, columns]), np.arange(points.size), frame)[0]
+    return estimate(held_out, x[np.searchsorted(points, held_out.rows)], x[np.searchsorted(points, held_out.columns)])

@@ -1,0 +1,120 @@
+"""What a fit through landmarks will take, known before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from psmds_dist.core.layout import format_bytes
+from psmds_dist.core.types import Ints, RowSource
+from psmds_dist.data.cache import stored
+from psmds_dist.executor import AnyExecutor
+from psmds_dist.planning.memory import REAL, Needs, Plan, Stored, checking, exact, landmarks, placed, require
+
+
+class Planned(Protocol):
+    """What planning needs to know of the data."""
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+
+    @property
+    def origin(self) -> str:
+        """How a pass over the panel comes by rows that are not kept."""
+
+    @property
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points."""
+
+    @property
+    def matrix(self) -> RowSource | None:
+        """The whole matrix, where there is one."""
+
+    def stored(self, landmarks: Ints) -> Stored:
+        """How the panel will lie."""
+
+    def making(self, landmarks: Ints) -> Needs | None:
+        """What it takes to make the panel, where that is done once."""
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """Memory of each stage.
+
+    Attributes
+    ----------
+    panel : Plan
+        For passes over the panel.
+    keep : int
+        Bytes for the whole panel in memory, where it is made only once.
+    polish : Plan or None
+        For passes over the whole matrix by a full refinement, beside a panel that is kept.
+    passes : str
+        How often the panel is gone through.
+    origin : str
+        How a pass comes by rows that are not kept.
+    """
+
+    panel: Plan
+    keep: int
+    polish: Plan | None
+    passes: str
+    origin: str
+
+    @property
+    def limit(self) -> int:
+        """Bytes a process may take."""
+        return self.panel.limit
+
+    def describe(self) -> str:
+        """Say in one line how the dissimilarities will be come by."""
+        rows, kept = self.panel.needs.rows, self.panel.cached_share
+        how = "kept in memory" if kept == 1 else f"{self.origin}, {self.passes}"
+        if 0 < kept < 1 and self.passes != ONCE:
+            how = f"{kept:.0%} kept in memory, the rest {how}"
+        polish = ""
+        if self.polish is not None:
+            matrix = format_bytes(self.polish.needs.rows.nbytes)
+            polish = f"; then a polish on the matrix of {matrix}, {self.polish.cached_share:.0%} kept in memory"
+        return (
+            f"{rows.layout.n:,} points by {rows.layout.columns:,} landmarks, panel {format_bytes(rows.nbytes)}, "
+            f"{self.panel.who}: {how}{polish}"
+        )
+
+
+ONCE, SEVERAL = "in one pass", "in several passes"
+
+
+def plan_fit(data: Planned, sites: Ints, dims: int, refine: str, executor: AnyExecutor, limit: int) -> FitPlan:
+    """Decide how memory is spent, or refuse.
+
+    Rows of the panel are kept only for a refinement that goes through them again.
+
+    Raises
+    ------
+    BudgetError
+        When the limit is too small for these data.
+    """
+    workers, here = executor.n_workers, executor.in_process
+    kind = {"named": data.ids is not None, "of_matrix": data.matrix is not None}
+    needs = landmarks(data.stored(sites), dims, refine, workers, here=here, **kind)
+    matrix = data.matrix if refine == "full" else None
+    polishing = [] if matrix is None else _polishing(stored(matrix), dims, workers, here=here)
+    making = data.making(sites)
+    require(limit, needs, *polishing, *([] if making is None else [making]))
+    again = refine == "panel"
+    panel = Plan.of(limit, needs, workers, again=again)
+    keep, polish = min(needs.budget(limit), limit - needs.apart), None
+    if polishing:
+        polish = Plan.of(limit, polishing[0], workers, float(getattr(matrix, "read_cost", 1.0)))
+        keep = min(keep, (limit - polishing[0].least) // 2)
+    return FitPlan(panel, keep, polish, SEVERAL if again else ONCE, data.origin)
+
+
+def _polishing(rows: Stored, dims: int, workers: int, *, here: bool) -> list[Needs]:
+    """What a polish on the whole matrix needs beside the placed points, and the check before it."""
+    places = REAL * placed(dims) * rows.layout.n * here
+    stages = exact(rows, dims, workers=workers, here=here), checking(rows, workers, here=here)
+    return [needs.with_part("places", places) for needs in stages]

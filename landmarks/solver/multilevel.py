@@ -1,0 +1,235 @@
+"""Maps of the landmarks from coarse to fine: several cheap starts on a part of them, the best one taken to all."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from landmarks.evaluation import agreement
+from landmarks.panel.check import PanelEntries, refuse_huge
+from landmarks.panel.tables import Panel, picked
+from landmarks.solver.placement import EXACT, FLOOR, ROUGH, Frame, mutual_errors, place
+from landmarks.solver.refine import polish_config
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.types import Floats, InputError, Ints, Rows, RowSource, StopReason
+from psmds_dist.data.sources import ArrayRows
+from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest.check import refuse_tiny
+from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.solver.schedule import generator
+from psmds_dist.solver.solve import Solution, solve
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
+COARSE = 19
+"""Stream of random numbers that draws the part of the landmarks which the starts are made for."""
+
+CHEAP = 1e-2
+"""The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance.
+
+So does that of any start, where its map is extended and then moves as a whole.
+"""
+
+NEAR = 0.25
+"""First radius of the start from classical scaling, as a share of its root mean square residual."""
+
+LEAST = 300
+"""Landmarks that starts are made for; half of them where there are more than twice as many and no polish follows."""
+
+THIN = 0.1
+"""Spread of nearly exact landmarks along an axis, as a share of the scale, below which they may not need it."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Around a change of the number of BLAS threads: of two fits, the first to end would restore it under the other."""
+
+Run = Callable[..., Solution]
+"""Solves with a configuration, from a start if one is given."""
+
+
+@dataclass(frozen=True)
+class Among:
+    """Dissimilarities between landmarks."""
+
+    values: Rows
+
+    @cached_property
+    def scale(self) -> float:
+        """Root mean square off the diagonal."""
+        size = len(self.values)
+        squares = float(np.einsum("rs,rs->", self.values, self.values, dtype=np.float64))  # no array of them is made
+        return math.sqrt(squares / (size * (size - 1)))
+
+    @property
+    def mean_squares(self) -> Floats:
+        """Mean squared dissimilarity of each landmark to all."""
+        squares: Floats = np.square(self.values, dtype=np.float64).mean(axis=1)
+        return squares
+
+    def frame(self, coordinates: Floats, closed_form: str) -> Frame:
+        """What points are placed by once the landmarks are at ``(S, L)`` coordinates."""
+        return Frame.of(coordinates, self.scale, self.mean_squares if closed_form == "classical" else None)
+
+    def part(self, which: Ints) -> Among:
+        """The same for some of them."""
+        return Among(np.ascontiguousarray(self.values[np.ix_(which, which)]))
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A map of the landmarks, and how well the starts agree."""
+
+    solution: Solution
+    agreement: Floats
+    """Procrustes disparity of each other start to the best, on the landmarks that the starts were made for."""
+
+
+def among_landmarks(panel: Panel, landmarks: Ints, names: PanelEntries) -> Among:
+    """Dissimilarities between the landmarks, from their own rows of the panel; the mean of both orders.
+
+    Raises
+    ------
+    InputError
+        When one is missing, all are zero, or one is too large to compute with.
+    """
+    rows, ids = picked(panel, landmarks), names.ids
+    rows /= 2  # before they are added, for sums of the largest numbers overflow
+    values: Rows = rows + rows.T
+    np.fill_diagonal(values, 0)
+    if np.isnan(values.min()):
+        i, j = (int(landmarks[k]) for k in np.argwhere(np.isnan(values))[0])
+        called = f" (ids {ids[i]!r} and {ids[j]!r})" if ids else ""
+        raise InputError(
+            f"the dissimilarity between landmarks {i} and {j}{called} is missing, but landmarks must know each other: "
+            f"fill it in, leave one of the two out, or give n_landmarks (-S) below {len(rows)} and "
+            "selection='kmeans++' (--selection kmeans++), which chooses such as do."
+        )
+    highest = float(values.max())
+    if not highest:
+        raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
+    refuse_huge(highest, values.dtype, values, names)
+    among = Among(np.ascontiguousarray(values))
+    refuse_tiny(among.values.dtype, among.scale, highest)
+    return among
+
+
+def map_landmarks(
+    among: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor, *, rough: bool = False
+) -> Mapped:
+    """Embed landmarks: starts on a part of them, the best one taken to all; nearly exact data to more digits.
+
+    Where all points move again afterwards, the starts are for fewer landmarks, and settle less when others follow.
+    """
+    size = len(among.values)
+    if size <= n_components:
+        raise InputError(f"{size} landmarks are too few for {n_components} dimensions.")
+    which = _coarse(among, seed, rough=rough)
+    part = among if which.size == size else among.part(which)
+    starts = _starts(part, n_components, seed, n_init, executor, cheap=rough and part is not among)
+    found = starts[0] if part is among else _extended(among, which, starts[0], executor)
+    if found.stress.normalized_stress < EXACT:
+        found = _exactly(partial(_run, among, executor), found, among, n_components, seed)
+    return Mapped(found, agreement([start.embedding for start in starts]))
+
+
+def _coarse(among: Among, seed: int, *, rough: bool) -> Ints:
+    """Landmarks that the starts are made for."""
+    size = len(among.values)
+    count = max(min(LEAST, size), 0 if rough else size // 2)
+    which = np.sort(generator(seed, COARSE).permutation(size)[:count])
+    return which if among.values[np.ix_(which, which)].any() else np.arange(size)
+
+
+def _starts(
+    part: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor, *, cheap: bool
+) -> list[Solution]:
+    """Maps from several starts, the best first: one from classical scaling, the others from random coordinates."""
+    x = classical(part.values, n_components)
+    residual = math.sqrt(float(mutual_errors(part.values, x).sum())) / len(x)
+    near = SolverConfig(n_components, radius=max(NEAR * residual, FLOOR * part.scale), seed=seed)
+    far = SolverConfig(n_components, radius=part.scale, eps=CHEAP)
+    if cheap:
+        near = replace(near, eps=CHEAP)
+    random = [replace(far, seed=seed + k) for k in range(1, n_init)]
+    found = [_run(part, executor, near, start=x), *(_run(part, executor, settings) for settings in random)]
+    return sorted(found, key=lambda start: start.stress.mse)
+
+
+def classical(values: Rows, n_components: int) -> Floats:
+    """Classical scaling (Torgerson) of a few points, (S, L); an axis that the data do not have is zero."""
+    from scipy.linalg import eigh
+
+    size = len(values)
+    inner = np.square(values, dtype=np.float64) / -2
+    inner -= inner.mean(axis=0)
+    inner -= inner.mean(axis=1)[:, None]
+    # the order of sums in BLAS depends on its threads, whose number is that of the whole process
+    with _ONE_AT_A_TIME, _threads().limit(limits=1, user_api="blas"):
+        spread, axes = eigh(inner, subset_by_index=[size - n_components, size - 1], check_finite=False)
+        if spread.size < n_components:  # among equal eigenvalues LAPACK may find fewer than were asked for
+            spread, axes = (part[..., -n_components:] for part in eigh(inner, check_finite=False))
+    return np.ascontiguousarray((axes * np.sqrt(np.maximum(spread, 0)))[:, ::-1])
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Who sets the threads of BLAS: looking for its libraries takes a while."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _extended(among: Among, which: Ints, found: Solution, executor: InProcessExecutor) -> Solution:
+    """Place the other landmarks against those that are mapped, and settle all."""
+    frame = Frame.of(found.embedding, among.scale)
+    others = np.setdiff1d(np.arange(len(among.values)), which)
+    panel = np.ascontiguousarray(among.values[np.ix_(others, which)])
+    x = np.empty((len(among.values), frame.y.shape[0]))
+    x[which] = frame.y.T
+    with parallel_region():
+        x[others], errors, _, known = place(panel, np.arange(others.size), frame, share=ROUGH)
+    residual = math.sqrt(float(errors.sum()) / int(known.sum()))
+    settings = polish_config(x.shape[1], found.seed, residual, among.scale)
+    return _run(among, executor, settings, start=x)
+
+
+def _run(among: Among, executor: InProcessExecutor, config: SolverConfig, start: Floats | None = None) -> Solution:
+    """Solve; an interrupt ends the whole fit, for a map of the landmarks alone is nobody's map."""
+    source: RowSource = ArrayRows(among.values, dtype=among.values.dtype.name)
+    found = solve(source, config, executor, scale=among.scale, budget=4 * among.values.nbytes, start=start)
+    if found.stop_reason is StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    return found
+
+
+def _exactly(run: Run, found: Solution, among: Among, n_components: int, seed: int) -> Solution:
+    """Take a map that fits nearly exactly to more digits, and to no more axes than it needs.
+
+    Landmarks on a line are seldom embedded quite straight, for being off it hardly changes their distances; yet the
+    little they are off would tell other points on which side to go. So a thin axis goes if they fit without it.
+    """
+    exact = SolverConfig(
+        n_components=n_components,
+        seed=seed,
+        radius=max(found.radius, 1e-6 * among.scale),
+        radius_tol=1e-9 * among.scale,
+    )
+    found = run(exact, start=found.raw_embedding)
+    rounding = (float(np.finfo(among.values.dtype).eps) * among.scale) ** 2
+    for axes in range(n_components - 1, 0, -1):
+        thickness = float(found.embedding[:, axes].std())
+        if thickness > THIN * among.scale:
+            break
+        first = max(thickness, 1e-6 * among.scale)
+        fewer = run(replace(exact, n_components=axes, radius=first), start=found.embedding[:, :axes])
+        if fewer.stress.mse > max(rounding, found.stress.mse):
+            break
+        flat = np.pad(fewer.embedding, ((0, 0), (0, n_components - axes)))
+        found = replace(fewer, embedding=flat, raw_embedding=flat)
+    return found

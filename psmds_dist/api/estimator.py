@@ -1,0 +1,369 @@
+"""The scikit-learn estimator."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from psmds_dist.api.embed import Embedding, embed
+from psmds_dist.api.inputs import labels_of, path_of, row_source
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.events import OnEpoch
+from psmds_dist.core.types import Floats, InputError
+from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
+from psmds_dist.planning.memory import describe_exceeded
+from psmds_dist.solver.checkpoint import Keeper, keeper
+
+
+class OnCluster(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator with a ``client``, a connection that can be neither copied nor pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection out: it is of this process."""
+        return {**super().__getstate__(), "client": None}
+
+    def __sklearn_clone__(self) -> Self:
+        """Clone as scikit-learn does, but share the connection, which cannot be copied."""
+        twin: Self = BaseEstimator.__sklearn_clone__(copy.copy(self))
+        twin.client = self.client
+        return twin
+
+
+class PatternSearchMDS(OnCluster):
+    """Multidimensional scaling by pattern search.
+
+    Finds coordinates whose Euclidean distances ``d_ij`` come close to given dissimilarities ``t_ij``, by
+    minimising ``sum_ij (t_ij - d_ij)^2 / n^2``. Every point tries moves of one length, the radius, along each
+    axis and takes the best; when an epoch makes no progress the radius halves [1]_. Points move half a matrix
+    at a time, so that rows can be spread over threads and workers; results depend on neither.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Dimensions of the map.
+    bad_moves : bool, default=True
+        Whether a point takes its best move even when that raises the error, which is faster and usually ends
+        better. False gives a monotone solve: the error never rises, and at the end no single move of the
+        final radius lowers it.
+    eps : float, default=1e-4
+        Share of the error that does not matter: the radius halves when an epoch lowers the error by at most that. A
+        solve that begins near its end (at landmarks, or with a given ``radius`` of at most half the residuals) halves
+        it earlier, as soon as an epoch gains less than halving is sure to.
+    radius : float, default=None
+        Starting radius, in units of the dissimilarities. None searches for one on a sample.
+    radius_tol : float, default=None
+        The solve ends when the radius comes down to this, in units of the dissimilarities. None means 2e-4 of
+        their root mean square or, on noisy data, where moves of that length change the error by less than ``eps``:
+        ``sqrt(6 eps mse)``, whichever is more (``bad_moves=False`` looks at the first alone).
+    max_epochs : int, default=500
+        Most epochs.
+    direction_share : float, default=1.0
+        Share of the axes tried in an epoch, drawn anew each time.
+    moves : {"auto", "axes", "guided"}, default="auto"
+        What a point tries. ``"axes"`` is the paper's search, both ways along each axis: ``2 n_components`` moves of
+        one radius. ``"guided"`` tries two steps against the gradient of the point's error, evaluated as exactly, at
+        most a radius long. ``"auto"`` is guided from 5 components on, where it is much faster. A monotone solve
+        tries all axes at its last radius in any case, so what it certifies is the same.
+    init : {"auto", "random", "landmarks"}, default="auto"
+        Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.
+        ``"auto"`` takes landmarks from 1,000 points on, unless ``radius`` is given.
+    n_init : int, default=1
+        Number of starts; the best map is kept. The first is the one that ``init`` says (at random, at landmarks or at
+        given coordinates), the others are random, with seeds in a row. The objective has many local optima: a few
+        starts are cheap insurance for small matrices. From 1,000 points on the start at landmarks seldom needs it, and
+        a random one takes many more epochs.
+    random_state : int, RandomState instance or None, default=None
+        Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
+    dtype : {"float32", "float64"}, default="float32"
+        Type in which rows are held. Coordinates and totals are float64 always.
+    symmetrize : bool, default=False
+        Take the mean of both orders of each pair, which leaves the best map unchanged.
+    client : distributed.Client, default=None
+        Dask cluster that does the work. None works in this process.
+    memory_limit : int or str, default=None
+        Bytes a worker (or this process) may take, such as ``"4 GiB"``. Rows beyond it are streamed. None
+        takes 80 % of the free memory, or half of a Dask worker's limit. Fits in several threads of one process
+        take as much each.
+    n_jobs : int, default=None
+        Kernel threads in this process; None or -1 takes all. Dask workers use their own number of threads.
+    scratch : path, default=None
+        Directory, shared by all machines, for a temporary store when ``client`` is given and X is in memory.
+    checkpoint : path, default=None
+        Directory in which to keep, after epochs, where the run stands. What is kept goes when `fit` has ended well;
+        a second live run is refused.
+    resume : bool, default=False
+        Go on from what is in ``checkpoint``, to the same bits as if nothing had happened; begin anew where nothing is.
+        Without it, `fit` refuses to begin while an unfinished run is there.
+    on_epoch : callable, default=None
+        Called with a `psmds_dist.core.events.EpochEvent` after each epoch; returning True ends the solve.
+
+    Attributes
+    ----------
+    embedding_ : (n, n_components) ndarray of float64
+        Coordinates: centred, on principal axes in order of falling variance, with fixed signs.
+    raw_embedding_ : (n, n_components) ndarray
+        The same as the solver left them.
+    mse_ : float
+        Mean of ``(t_ij - d_ij)^2`` over all ``n^2`` ordered pairs. This and all below are of `embedding_`.
+    raw_stress_ : float
+        Sum of ``(t_ij - d_ij)^2`` over pairs ``i < j``.
+    stress1_ : float
+        Kruskal's Stress-1, ``sqrt(sum (t_ij - d_ij)^2 / sum d_ij^2)``.
+    normalized_stress_ : float
+        ``sqrt(sum (t_ij - d_ij)^2 / sum t_ij^2)``.
+    point_stress_ : (n,) ndarray
+        Normalised stress of each point's row.
+    n_epochs_ : int
+        Epochs run.
+    history_ : structured ndarray
+        One row an epoch: ``epoch``, ``radius``, ``mse`` (as collected during it), ``seconds``, ``moved``
+        (share of the points).
+    stop_reason_ : str
+        Why the solve ended: ``"radius_tol"``, ``"zero_stress"``, ``"max_epochs"``, ``"callback"``, ``"interrupted"``,
+        ``"cluster_lost"`` or ``"workers_died"`` (see `psmds_dist.core.types.StopReason`).
+    radius_ : float
+        Radius of the last epoch.
+    seed_ : int
+        Seed used, of the best start.
+    ids_ : list of str or None
+        Row names, from the store, the data frame or the distance matrix.
+    start_ : str
+        Where the best solve began: ``"random"``, ``"landmarks"`` or ``"given"``.
+    result_ : psmds_dist.api.embed.Embedding
+        Everything else: plan, input check, versions, peak memory.
+    n_features_in_ : int
+        Number of points seen in `fit`.
+
+    References
+    ----------
+    .. [1] Paraskevopoulos, Tzinis, Vlatakis-Gkaragkounis, Potamianos: Pattern Search Multidimensional
+       Scaling, 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from psmds_dist import PatternSearchMDS
+    >>> points = np.random.default_rng(0).random((50, 2))
+    >>> distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+    >>> mds = PatternSearchMDS(random_state=0).fit(distances)
+    >>> bool(mds.normalized_stress_ < 1e-2)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        bad_moves: bool = True,
+        eps: float = 1e-4,
+        radius: float | None = None,
+        radius_tol: float | None = None,
+        max_epochs: int = 500,
+        direction_share: float = 1.0,
+        moves: str = "auto",
+        init: str = "auto",
+        n_init: int = 1,
+        random_state: int | np.random.RandomState | None = None,
+        dtype: str = "float32",
+        symmetrize: bool = False,
+        client: Any = None,
+        memory_limit: int | str | None = None,
+        n_jobs: int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        on_epoch: OnEpoch | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.bad_moves = bad_moves
+        self.eps = eps
+        self.radius = radius
+        self.radius_tol = radius_tol
+        self.max_epochs = max_epochs
+        self.direction_share = direction_share
+        self.moves = moves
+        self.init = init
+        self.n_init = n_init
+        self.random_state = random_state
+        self.dtype = dtype
+        self.symmetrize = symmetrize
+        self.client = client
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.scratch = scratch
+        self.checkpoint = checkpoint
+        self.resume = resume
+        self.on_epoch = on_epoch
+
+    def fit(self, X: Any, y: object = None, init: Floats | None = None) -> PatternSearchMDS:
+        """Embed a dissimilarity matrix.
+
+        Parameters
+        ----------
+        X : ndarray, data frame, zarr.Array, dask.array.Array, or path of a Zarr store or .npy file; (n, n)
+            Symmetric dissimilarities with a zero diagonal; a 1-D array is taken as SciPy's condensed form. Also a
+            distance matrix of scikit-bio, a data set of h5py, or the path of a Zarr store in a ``.zip`` archive.
+        y : ignored
+            For scikit-learn's sake.
+        init : (n, n_components) ndarray, optional
+            Coordinates to start from, in units of the dissimilarities.
+
+        Returns
+        -------
+        PatternSearchMDS
+            Itself.
+
+        Raises
+        ------
+        InputError
+            (a ValueError) When the matrix or a parameter cannot be used.
+        BudgetError
+            (a MemoryError) When it cannot be done within ``memory_limit``.
+        WorkerError
+            (a RuntimeError) When the cluster keeps losing workers.
+
+        Warns
+        -----
+        ConvergenceWarning
+            When the solve ended before it converged: at ``max_epochs`` (unless that is 0), or because of the cluster.
+        """
+        with keeper(self.checkpoint, self.resume) as checkpoint:
+            result = self._embed(X, self.init if init is None else init, checkpoint)
+            if not result.solution.stop_reason.resumable:
+                checkpoint.remove()
+        return self._learn(result)
+
+    def fit_transform(self, X: Any, y: object = None, init: Floats | None = None) -> Floats:
+        """Embed a dissimilarity matrix and return the coordinates; arguments as in `fit`."""
+        return self.fit(X, y, init).embedding_
+
+    @property
+    def _n_features_out(self) -> int:
+        """Columns of the map, for scikit-learn's names of them."""
+        return int(self.embedding_.shape[1])
+
+    def _embed(self, X: Any, init: str | Floats, checkpoint: Keeper) -> Embedding:
+        config = self._config(checkpoint)
+        names = labels_of(X)
+        executor = executor_for(self.client, self.n_jobs)
+        with row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source:
+            self._matrix = path_of(X, source)
+            return embed(
+                source,
+                config,
+                executor,
+                memory_limit=self.memory_limit,
+                ids=getattr(source, "ids", None) or names,
+                init=init,
+                n_init=self.n_init,
+                on_epoch=self.on_epoch,
+                checkpoint=checkpoint,
+            )
+
+    def _config(self, checkpoint: Keeper) -> SolverConfig:
+        return SolverConfig(
+            n_components=self.n_components,
+            bad_moves=self.bad_moves,
+            eps=self.eps,
+            radius=self.radius,
+            radius_tol=self.radius_tol,
+            max_epochs=self.max_epochs,
+            direction_share=self.direction_share,
+            moves=self.moves,
+            seed=seed_of(self.random_state, checkpoint),
+        )
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted map to a Zarr group, as ``psmds fit`` does, for ``psmds info``, ``quality`` and ``export``.
+
+        Parameters
+        ----------
+        path : path
+            Where.
+        overwrite : bool
+            Whether an earlier result there gives way.
+        """
+        from psmds_dist.api.results import write_result
+
+        if not hasattr(self, "result_"):
+            raise InputError("this PatternSearchMDS is not fitted yet: call fit before save.")
+        write_result(path, self.result_, matrix=self._matrix, overwrite=overwrite)
+
+    def _learn(self, result: Embedding) -> PatternSearchMDS:
+        solution, stress = result.solution, result.solution.stress
+        self.embedding_ = solution.embedding
+        self.raw_embedding_ = solution.raw_embedding
+        self.mse_ = stress.mse
+        self.raw_stress_ = stress.raw_stress
+        self.stress1_ = stress.stress1
+        self.normalized_stress_ = stress.normalized_stress
+        self.point_stress_ = stress.point_stress
+        self.n_epochs_ = len(solution.history)
+        self.history_ = solution.history
+        self.stop_reason_ = str(solution.stop_reason)
+        self.radius_ = solution.radius
+        self.seed_ = solution.seed
+        self.ids_ = result.ids
+        self.start_ = result.start
+        self.n_features_in_ = len(solution.embedding)
+        self.result_ = result
+        if result.advice:
+            warnings.warn(result.advice, ConvergenceWarning, stacklevel=3)
+        if result.over:
+            warnings.warn(describe_exceeded(result.over), RuntimeWarning, stacklevel=3)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        return tags
+
+
+def seed_of(random_state: object, checkpoint: Keeper) -> int:
+    """Seed of a run: of the one that it goes on with where it was given none."""
+    kept = checkpoint.seed() if random_state is None else None
+    return seed_from(random_state) if kept is None else kept
+
+
+def seed_from(random_state: object) -> int:
+    """Turn scikit-learn's ``random_state`` into one seed.
+
+    Raises
+    ------
+    InputError
+        When it is none of the kinds scikit-learn takes.
+    """
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        if random_state >= 0:
+            return int(random_state)
+    elif isinstance(random_state, np.random.RandomState):
+        return int(check_random_state(random_state).randint(2**31))
+    elif isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    raise InputError(f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}.")
+
+
+def executor_for(client: Any, n_jobs: object) -> AnyExecutor:
+    """Return the cluster of a client, or this process with ``n_jobs`` kernel threads.
+
+    Raises
+    ------
+    InputError
+        When ``client`` is no client, or ``n_jobs`` no number of threads.
+    """
+    if client is not None:
+        return DaskExecutor(client)
+    if n_jobs is None or n_jobs == -1:
+        return InProcessExecutor()
+    if isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool) and n_jobs > 0:
+        return InProcessExecutor(int(n_jobs))
+    raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {n_jobs!r}.")

@@ -1,0 +1,126 @@
+"""Where a solve begins: at random, or near its end, by a method that another package provides.
+
+Packages offer starts under the entry point ``psmds.starts``; landmark mode does. So this package need not know it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol
+
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.types import BudgetError, Floats, InputError, RowSource
+from psmds_dist.executor import AnyExecutor
+
+AUTO_POINTS = 1000
+"""Points from which ``"auto"`` begins at landmarks: below, a start from random takes no longer."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Coordinates ``(n, L)`` to begin from, and the radius that suits them."""
+
+    x: Floats
+    radius: float
+
+
+class Provider(Protocol):
+    """What a package offers as a start."""
+
+    def __call__(self, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+        """Find a start for a matrix and what will be solved, given who works and the bytes a process may take."""
+        ...
+
+    def warm_up(self, config: SolverConfig, dtype: str) -> None:
+        """Compile what finding a start calls in this process, for rows of a type."""
+        ...
+
+
+def require_start(init: str) -> dict[str, EntryPoint]:
+    """Return the starts that packages provide, by name, or refuse one that nobody does."""
+    offered = _offered()
+    if init not in ("auto", "random", *offered):
+        raise InputError(
+            f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
+        )
+    return offered
+
+
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    """Starts by name; looking through all installed packages takes a while."""
+    return {point.name: point for point in entry_points(group="psmds.starts")}
+
+
+def choose_start(
+    init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
+) -> tuple[str, Start | None]:
+    """Begin as ``init`` says.
+
+    Parameters
+    ----------
+    init : str
+        ``"random"``, ``"auto"``, or the name of a start that a package provides, such as ``"landmarks"``.
+        ``"auto"`` takes landmarks for at least `AUTO_POINTS` points, unless a starting radius is given.
+    source : RowSource
+        The matrix.
+    config : SolverConfig
+        What will be solved.
+    executor : Executor
+        Who works.
+    memory_limit : int
+        Bytes that a process may take.
+
+    Returns
+    -------
+    name : str
+        What was chosen.
+    start : Start or None
+        None for random.
+
+    Raises
+    ------
+    InputError
+        When nobody provides such a start.
+    BudgetError
+        When the start does not fit into memory: taking another one would make the map depend on memory.
+    """
+    name = wanted_start(init, source, config)
+    if name == "random":
+        return name, None
+    if init != "auto":
+        return name, _provided(name, source, config, executor, memory_limit)
+    with suppress(InputError):  # landmarks do not do for these data, and nobody asked for them
+        return name, _provided(name, source, config, executor, memory_limit)
+    return "random", None
+
+
+def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:
+    """Name of the start that `choose_start` tries first."""
+    offered = require_start(init)
+    if init != "auto":
+        return init
+    many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
+    return "landmarks" if many and "landmarks" in offered else "random"
+
+
+def warm_up_start(name: str, config: SolverConfig, dtype: str) -> None:
+    """Compile what finding a start calls, where a package provides it."""
+    if name in _offered():
+        _provider(name).warm_up(config, dtype)
+
+
+def _provider(name: str) -> Provider:
+    provider: Provider = _offered()[name].load()
+    return provider
+
+
+def _provided(name: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+    provider = _provider(name)
+    try:
+        return provider(source, config, executor, memory_limit)
+    except BudgetError as error:
+        raise BudgetError(f"{str(error).rstrip('.')}, or begin at random by init='random' (--init random).") from None

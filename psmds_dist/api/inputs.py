@@ -1,0 +1,233 @@
+"""What users hand over becomes a row source: arrays, data frames, Zarr paths and arrays, Dask arrays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.core.arrays import fill, is_distance_matrix, is_frame, is_masked, numbers_of
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import InputError, Rows, RowSource
+from psmds_dist.data.formats import table_recipe
+from psmds_dist.data.sources import ArrayRows, Symmetrized, open_matrix
+from psmds_dist.executor import AnyExecutor, write_dask_array
+from psmds_dist.ingest.check import refuse_one_triangle
+
+
+def labels_of(matrix: Any) -> list[str] | None:
+    """Row names of a data frame or distance matrix, or None for anything without.
+
+    Raises
+    ------
+    InputError
+        When the index and the columns of a square data frame name the points differently.
+    """
+    if is_distance_matrix(matrix):
+        return list(map(str, matrix.ids))
+    if not is_frame(matrix):
+        return None
+    index, columns = list(matrix.index), list(matrix.columns)
+    names, headings = (list(map(str, axis)) for axis in (index, columns))
+    unnamed = list(range(len(names)))
+    if names == headings or len(names) != len(headings) or columns == unnamed:
+        return names
+    if index == unnamed:
+        return headings
+    raise InputError(_disagreement(index, columns))
+
+
+def _disagreement(index: list[Any], columns: list[Any]) -> str:
+    """Sentence about a frame whose axes do not name the points alike."""
+    k = next(k for k, (row, column) in enumerate(zip(index, columns, strict=True)) if str(row) != str(column))
+    row, column = index[k], columns[k]
+    if isinstance(column, str) and not isinstance(row, str):
+        return (
+            f"the data frame's index holds {row} where its columns hold the text {column!r} (row {k}), so its names "
+            f"were read as numbers; read them as text, for example with `{table_recipe('matrix.tsv')}`."
+        )
+    if isinstance(row, str) and not isinstance(column, str):
+        return (
+            f"the data frame's columns hold {column} where its index holds the text {row!r} (column {k}); if both are "
+            "in the same order, set frame.columns = frame.index."
+        )
+    if set(map(str, index)) == set(map(str, columns)):
+        return (
+            "the data frame's index and columns name the points in different orders: reindex it so that row "
+            "and column k are the same point, with frame.loc[frame.columns]."
+        )
+    return (
+        f"the data frame's index and columns have different names, first {row!r} in row {k} and {column!r} in column "
+        f"{k}: name row and column k after the same point."
+    )
+
+
+def path_of(matrix: Any, source: RowSource) -> str | None:
+    """Where a matrix lies that was handed over as a path or a Zarr array; None for one in memory."""
+    there = isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix)
+    return os.fspath(source.path) if there and hasattr(source, "path") else None
+
+
+def size_of(matrix: Any) -> int:
+    """Return the number of points of a matrix that has a shape.
+
+    Raises
+    ------
+    InputError
+        When it is not square.
+    """
+    shape = tuple(matrix.shape)
+    if not all(length == length for length in shape):
+        raise InputError("X is a Dask array of unknown shape: call its compute_chunk_sizes() first.")
+    if len(shape) != 2 or shape[0] != shape[1]:
+        hint = (
+            "; for a table of features compute distances first ('psmds distances'), for distances to landmarks alone "
+            "use LandmarkMDS ('psmds landmarks fit')"
+        ) * (len(shape) == 2)
+        raise InputError(f"X must be a square matrix of dissimilarities, not of shape {shape}{hint}.")
+    return int(shape[0])
+
+
+@contextmanager
+def row_source(
+    matrix: Any,
+    executor: AnyExecutor,
+    *,
+    dtype: str = "float32",
+    symmetrize: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+) -> Iterator[RowSource]:
+    """Rows of whatever ``matrix`` is, readable by everyone who works for ``executor``.
+
+    Zarr stores and ``.npy`` files are used in place. Matrices in memory are used as they are in this process, and
+    written to a temporary store where other processes must read them; Dask arrays go to a temporary store too.
+
+    Parameters
+    ----------
+    matrix : ndarray, data frame, zarr.Array, dask.array.Array, str or path
+        The dissimilarities.
+    executor : Executor
+        Who will read them.
+    dtype : {"float32", "float64"}
+        Type of the rows.
+    symmetrize : bool
+        Take the mean of both orders of every pair.
+    scratch : path, optional
+        Directory for temporary stores, shared by all machines that work.
+
+    Raises
+    ------
+    InputError
+        When the input cannot be read as a square matrix of numbers.
+    """
+    dtype = row_type(dtype)
+    if isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix):
+        yield _stored(matrix, executor, dtype, symmetrize)
+    elif _is_from("dask", matrix):
+        with scratch_store(scratch, executor) as path:
+            yield _from_dask(matrix, path, dtype, symmetrize, executor)
+    else:
+        array = ArrayRows(_in_memory(matrix), dtype=dtype)
+        if symmetrize:
+            refuse_one_triangle(array)
+        source: RowSource = Symmetrized(array) if symmetrize else array
+        if executor.in_process:
+            yield source
+        else:
+            with scratch_store(scratch, executor) as path:
+                yield _copied(source, path)
+
+
+def row_type(dtype: Any) -> str:
+    """Name of a type that rows can be delivered in.
+
+    Raises
+    ------
+    InputError
+        For any other.
+    """
+    with suppress(TypeError):
+        name = "" if dtype is None else str(np.dtype(dtype))
+        if name in ("float32", "float64"):
+            return name
+    raise InputError(f"dtype must be 'float32' or 'float64', not {dtype!r}.")
+
+
+def _in_memory(matrix: Any) -> NDArray[Any]:
+    if is_masked(matrix):
+        raise InputError("X has masked entries, but missing pairs are not supported yet: fill them in.")
+    if hasattr(matrix, "toarray"):
+        raise InputError(
+            "X is a sparse matrix, whose missing entries would be read as distances of zero: pass all "
+            "dissimilarities as an array."
+        )
+    return numbers_of(matrix, "X")
+
+
+def _is_from(package: str, value: object) -> bool:
+    return type(value).__module__.split(".")[0] == package
+
+
+def _stored(matrix: Any, executor: AnyExecutor, dtype: str, symmetrize: bool) -> RowSource:
+    rows = open_matrix(matrix, dtype)
+    executor.require(rows.path)
+    if symmetrize:
+        raise InputError(
+            "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' "
+            "once and embed the store it writes."
+        )
+    return rows
+
+
+def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: AnyExecutor) -> RowSource:
+    """Compute a Dask array into a store."""
+    from psmds_dist.data.store import create
+
+    n = size_of(array)
+    if symmetrize:
+        array = (array + array.T) / 2
+    target = create(path, n, dtype)
+    rows = array.map_blocks(_converted, dtype, dtype=dtype)
+    write_dask_array(rows, target.write, Layout(n), executor)
+    return target
+
+
+def _converted(values: NDArray[Any], dtype: str) -> Rows:
+    rows: Rows = np.empty(values.shape, dtype)
+    fill(rows, values)
+    return rows
+
+
+def _copied(source: RowSource, path: Path) -> RowSource:
+    """Write a source in memory to a store; the check reads it there."""
+    from psmds_dist.data.store import create
+
+    layout = Layout(source.n)
+    target = create(path, source.n, source.dtype.name)
+    buffer: Rows = np.empty((layout.rows, source.n), source.dtype)
+    for block in range(layout.count):
+        lo, hi = layout.bounds(block)
+        source.read(lo, hi, buffer)
+        target.write(block, buffer[: hi - lo])
+    return target
+
+
+@contextmanager
+def scratch_store(scratch: str | os.PathLike[str] | None, executor: AnyExecutor) -> Iterator[Path]:
+    """Yield a path in a new directory that every worker sees, and remove the directory in the end."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="psmds-", dir=scratch))
+    except OSError as error:
+        raise InputError(f"scratch={str(scratch)!r} cannot be written to: {error.strerror}.") from None
+    try:
+        executor.require(str(folder), "pass scratch= a directory that all machines share")
+        yield folder / "matrix.zarr"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,105 @@
+"""Short measurements of what this machine does in a second, for `psmds_dist.planning.cost`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.types import Rows, RowSource
+from psmds_dist.data.cache import announce_later, layout_of
+from psmds_dist.kernels.guided import guide
+from psmds_dist.kernels.jit import available_threads as available_threads
+from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.kernels.moves import propose
+
+COLUMNS = 4096
+"""Points of the kernel's probe: their rows take 64 MB, so that they come from memory as in a run, not from caches."""
+
+READ_BYTES = 64_000_000
+"""Bytes that the probe of the disk reads."""
+
+SECONDS = 0.15
+"""Time that a probe takes."""
+
+
+def roots(dims: int, threads: int | None = None) -> float:
+    """Square roots a second and thread of the move kernel, all threads at work.
+
+    Counted as if all axes were tried, also where moves are guided: what is wanted is the time of a pair.
+    """
+    count = min(threads or available_threads(), available_threads())
+    random = np.random.default_rng(0)
+    rows = np.tile(random.random((256, COLUMNS), dtype=np.float32), (COLUMNS // 256, 1))
+    points = np.arange(COLUMNS)
+    x = random.random((dims, COLUMNS), dtype=np.float32)
+    kernel = guide if SolverConfig(n_components=dims).guided else propose
+    with parallel_region(count):
+        seconds = best(lambda: kernel(rows, points, points, x, 0.1, np.arange(dims)))
+    return (2 * dims + 1) * rows.size / (seconds * count)
+
+
+class Reading(NamedTuple):
+    """How a store is read.
+
+    Attributes
+    ----------
+    speed : float
+        Bytes a second.
+    busy : float
+        Share of that time for which a core is at work, and not waiting for a device.
+    """
+
+    speed: float
+    busy: float
+
+
+def reading(source: RowSource) -> Reading:
+    """Read some blocks of a store as a pass does, as they lie now."""
+    layout = layout_of(source)
+    nbytes = layout.rows * layout.columns * source.dtype.itemsize
+    buffer: Rows = np.empty((layout.rows, layout.columns), source.dtype)
+    count = max(1, min(layout.count - 1, READ_BYTES // nbytes))
+    spans = [layout.bounds(block) for block in np.linspace(0, layout.count - 1, count).astype(int).tolist()]
+    buffer[:] = 0
+    began, worked = time.perf_counter(), time.process_time()
+    done = 0
+    for turn, (lo, hi) in enumerate(spans):
+        announce_later(source, spans, turn)
+        source.read(lo, hi, buffer)
+        done += (hi - lo) * layout.columns * source.dtype.itemsize
+        if time.perf_counter() - began > 2 * SECONDS:
+            break
+    taken = time.perf_counter() - began
+    return Reading(done / taken, min(1.0, (time.process_time() - worked) / taken))
+
+
+def distances(features: int) -> float:
+    """Euclidean distances a second from points with so many features, in one thread as a pass computes them."""
+    from scipy.spatial.distance import cdist
+
+    points = np.random.default_rng(0).random((1500, features))
+    out = np.empty((1000, 500))
+    return out.size / best(lambda: cdist(points[:1000], points[1000:], out=out))
+
+
+def memory_share(workers: int) -> int:
+    """Bytes that a worker may take when so many share this machine and nobody said: as a run would decide."""
+    if workers == 1:
+        return int(0.8 * psutil.virtual_memory().available)
+    return int(psutil.virtual_memory().total // (2 * workers))
+
+
+def best(function: Callable[[], object]) -> float:
+    """Shortest time of some calls after one that does not count."""
+    function()
+    times: list[float] = []
+    while sum(times) < SECONDS or len(times) < 3:
+        began = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - began)
+    return min(times)

@@ -1,0 +1,150 @@
+"""What a run shows on a terminal: a line that moves, and a table at the end."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from psmds_dist.core.events import EpochEvent, OnEpoch
+from psmds_dist.core.stress import Stress
+from psmds_dist.ingest.check import Progress
+from psmds_dist.utils.text import escaped
+
+DWINDLE = 0.75
+"""How the epochs of a halving beyond one fall from each to the next: between fast and slow runs seen."""
+
+FIRST_GUESS = 5.0
+"""Epochs that the first halving is taken to need."""
+
+
+@dataclass
+class TimeLeft:
+    """Guesses the time to the end from the pace at which the radius has been halving.
+
+    Epochs at the large radii make the map and are many; later ones halve nearly every time. So the guess
+    takes the epochs that a halving has needed lately, and lets what is beyond one dwindle.
+    """
+
+    _radius: float = math.inf
+    _needed: float = FIRST_GUESS
+    _since: int = 0
+
+    def update(self, event: EpochEvent) -> float:
+        """Seconds left after ``event``."""
+        self._since += 1
+        if event.radius < self._radius:
+            if math.isfinite(self._radius):
+                self._needed = (self._needed + self._since) / 2
+            self._radius, self._since = event.radius, 0
+        halvings = max(1.0, math.ceil(math.log2(max(event.radius / event.end_radius, 1.0))))
+        dwindling: float = (1 - DWINDLE**halvings) / (1 - DWINDLE)
+        needed = max(self._needed, (self._needed + self._since) / 2)
+        epochs = halvings + max(0.0, needed - 1) * dwindling
+        return epochs * event.seconds / event.epoch
+
+
+def describe_seconds(seconds: float) -> str:
+    """Say a duration as a person does."""
+    if 0 < seconds < 0.095:
+        return f"{1e3 * seconds:.0f} ms" if seconds >= 0.001 else f"{1e3 * seconds:.1f} ms"
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[OnEpoch]:
+    """Show a line with epoch, radius, error and time left; nothing when standard error is not a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda event: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    left = TimeLeft()
+    line = Live(
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=8,
+        redirect_stdout=sys.stdout.isatty(),  # else what is printed meanwhile would not reach its file
+    )
+    with line as live:
+
+        def show(event: EpochEvent) -> None:
+            live.update(
+                f"epoch {event.epoch}   radius {event.radius:.3g} (ends at {event.end_radius:.3g})   "
+                f"rms error {math.sqrt(event.mse):.5g}   {event.moved:.0%} moved   "
+                f"{describe_seconds(event.seconds)}, about {describe_seconds(left.update(event))} left"
+            )
+
+        yield show
+
+
+@contextmanager
+def counter(what: str, quiet: bool) -> Iterator[Progress]:
+    """Show a bar for a pass over blocks; yields ``show(done, total)``, which is silent off a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    console, redirect = Console(stderr=True), sys.stdout.isatty()
+    with Bar(console=console, transient=True, redirect_stdout=redirect) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def stress_lines(stress: Stress) -> str:
+    """List the figures of a map, one a line."""
+    return "\n".join(
+        (
+            f"normalised stress  {stress.normalized_stress:.6f}   sqrt(sum (t-d)^2 / sum t^2)",
+            f"Stress-1           {stress.stress1:.6f}   sqrt(sum (t-d)^2 / sum d^2)",
+            f"mean squared error {stress.mse:.6g}",
+            f"raw stress         {stress.raw_stress:.6g}",
+        )
+    )
+
+
+def fact_lines(facts: Mapping[str, object], indent: int = 0) -> list[str]:
+    """List facts, one a line; those inside others, indented below them."""
+    lines: list[str] = []
+    for name, value in facts.items():
+        inner = value if isinstance(value, Mapping) else _numbered(value)
+        if inner:
+            lines += [f"{'':{indent}}{name}", *fact_lines(inner, indent + 2)]
+        else:
+            lines.append(f"{'':{indent}}{name:{20 - indent}} {_worded(value)}".rstrip())
+    return lines
+
+
+def _numbered(value: object) -> Mapping[str, object]:
+    """Facts in a list, by number."""
+    items = value if isinstance(value, list) else []
+    return {str(k): item for k, item in enumerate(items, 1)} if any(isinstance(i, Mapping) for i in items) else {}
+
+
+def _worded(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_worded, value)) or "none"
+    return "none" if value == {} else escaped(str(value))
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Columns, aligned; the first to the left, the others to the right. Control characters are escaped."""
+    rows = [list(map(escaped, row)) for row in rows]
+    widths = [max(len(line[k]) for line in [head, *rows]) for k in range(len(head))]
+    lines = [
+        "  ".join(
+            cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in [head, *rows]
+    ]
+    return "\n".join(line.rstrip() for line in lines)

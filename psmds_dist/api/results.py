@@ -1,0 +1,181 @@
+"""Results on disk: one Zarr group a run, written beside and renamed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.api.embed import Embedding
+from psmds_dist.core.stress import Stress
+from psmds_dist.core.types import Floats, InputError
+from psmds_dist.solver.checkpoint import plain
+from psmds_dist.solver.solve import HISTORY
+from psmds_dist.utils.text import as_cell
+
+
+@dataclass(frozen=True)
+class Result:
+    """A stored result.
+
+    Attributes
+    ----------
+    embedding, raw_embedding : (n, L) ndarray
+        Coordinates in canonical position, and as the solver left them.
+    stress : Stress
+        Stress of ``embedding``.
+    history : structured ndarray
+        One row an epoch.
+    ids : list of str or None
+        Row names.
+    attributes : dict
+        Everything else: outcome, configuration, seed, input, versions, memory.
+    """
+
+    embedding: Floats
+    raw_embedding: Floats
+    stress: Stress
+    history: NDArray[np.void]
+    ids: list[str] | None
+    attributes: dict[str, Any]
+
+
+def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str | None, overwrite: bool) -> None:
+    """Write a run's outcome as a Zarr group.
+
+    Parameters
+    ----------
+    path : path
+        Where; nothing is there yet, or a result that ``overwrite`` gives up.
+    result : Embedding
+        The outcome.
+    matrix : str or None
+        Where the dissimilarities are.
+    overwrite : bool
+        Whether an older result may be replaced.
+
+    Raises
+    ------
+    InputError
+        When something is there already.
+    """
+    from psmds_dist.data.store import write_result as write
+
+    solution, stress = result.solution, result.solution.stress
+    arrays = {
+        "embedding": solution.embedding,
+        "raw_embedding": solution.raw_embedding,
+        "point_stress": stress.point_stress,
+        **{f"history/{column}": np.ascontiguousarray(solution.history[column]) for column in HISTORY.names or ()},
+    }
+    attributes = {
+        "matrix": matrix,
+        "n": len(solution.embedding),
+        "n_components": solution.embedding.shape[1],
+        "stop_reason": str(solution.stop_reason),
+        "n_epochs": len(solution.history),
+        "radius": solution.radius,
+        "seed": solution.seed,
+        "start": result.start,
+        "seconds": result.seconds,
+        "mse": stress.mse,
+        "raw_stress": stress.raw_stress,
+        "stress1": stress.stress1,
+        "normalized_stress": stress.normalized_stress,
+        "run": plain(result.identity),
+        "check": result.check.as_dict(),
+        "memory_limit": result.plan.limit,
+        "peak_memory": result.peak_memory,
+        "versions": result.versions,
+    }
+    write(path, arrays, attributes, result.ids, overwrite=overwrite)
+
+
+def read_result(path: str | os.PathLike[str]) -> Result:
+    """Read a result back.
+
+    Raises
+    ------
+    InputError
+        When there is none at ``path``.
+    """
+    from psmds_dist.data.store import read_result as read
+
+    arrays, attributes, ids = read(path)
+    none = np.empty(0)  # a map that was placed, not solved, has no history
+    columns = [arrays.get(f"history/{name}", none) for name in HISTORY.names or ()]
+    history = np.empty(len(columns[0]), dtype=HISTORY)
+    for name, column in zip(HISTORY.names or (), columns, strict=True):
+        history[name] = column
+    stress = Stress(
+        mse=float(attributes["mse"]),
+        raw_stress=float(attributes["raw_stress"]),
+        stress1=float(attributes["stress1"]),
+        normalized_stress=float(attributes["normalized_stress"]),
+        point_stress=arrays["point_stress"],
+    )
+    raw = arrays.get("raw_embedding", arrays["embedding"])
+    return Result(arrays["embedding"], raw, stress, history, ids, attributes)
+
+
+def facts_at(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the map stored at ``path`` says of itself; nothing where there is none that is whole."""
+    from psmds_dist.data.store import read_result as read
+
+    try:
+        return read(path)[1]
+    except InputError:
+        return {}
+
+
+def export_stored(place: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Write the coordinates of any stored map, also of one through landmarks; see `write_coordinates`."""
+    from psmds_dist.data.store import read_result as read
+
+    arrays, _, ids = read(place)
+    write_coordinates(output, arrays["embedding"], ids, arrays["point_stress"])
+
+
+def write_coordinates(
+    path: str | os.PathLike[str],
+    embedding: Floats,
+    ids: list[str] | None = None,
+    point_stress: Floats | None = None,
+) -> None:
+    """Write coordinates: ``.csv`` and ``.tsv`` with ids (row numbers without) and point stress, ``.npy`` bare.
+
+    Ids are written as `psmds_dist.utils.text.as_cell` says, so that no spreadsheet runs them; `read_ids` takes the
+    apostrophes off again.
+
+    Raises
+    ------
+    InputError
+        For any other ending.
+    """
+    from psmds_dist.data.store import file_beside
+
+    kind = Path(path).suffix.lower()
+    if kind not in (".csv", ".tsv", ".npy"):
+        raise InputError(f"output {str(path)!r} must end in .csv, .tsv or .npy.")
+    with file_beside(path) as fresh:
+        if kind == ".npy":
+            with fresh.open("wb") as file:  # numpy.save would add its ending to a name in capitals
+                np.save(file, embedding)
+        else:
+            columns = embedding if point_stress is None else np.column_stack((embedding, point_stress))
+            names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (point_stress is not None)
+            _write_table(fresh, "," if kind == ".csv" else "\t", names, columns, ids)
+
+
+def _write_table(path: Path, separator: str, names: list[str], columns: Floats, ids: list[str] | None) -> None:
+    import csv
+
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, delimiter=separator)
+        table.writerow(["id", *names])
+        for k, values in enumerate(columns.tolist()):
+            table.writerow([as_cell(ids[k]) if ids else str(k), *map(repr, values)])

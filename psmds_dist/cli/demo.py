@@ -1,0 +1,165 @@
+"""The demo: from points to two maps, on Dask workers of this machine, under a memory budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.api import compare
+from psmds_dist.api.compare import Comparison
+from psmds_dist.api.embed import Embedding, embed
+from psmds_dist.api.init import warm_up_start
+from psmds_dist.api.plot import save_map
+from psmds_dist.api.report import progress, table
+from psmds_dist.api.results import write_result
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.layout import format_bytes
+from psmds_dist.core.types import Floats, InputError
+from psmds_dist.data.points import open_points
+from psmds_dist.data.store import open_rows
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.ingest.build import build
+from psmds_dist.kernels.jit import available_threads
+from psmds_dist.kernels.warm import warm_up_scan, warm_up_solver
+from psmds_dist.utils.atomic import is_free
+
+MARK = ".psmds-demo"
+"""File by which a directory of the demo is known."""
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Example:
+    """Points to embed."""
+
+    name: str
+    points: Floats
+    colour: NDArray[Any]
+    colour_label: str
+
+
+def digits() -> Example:
+    """Load the 1,797 handwritten digits that scikit-learn ships."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    return Example("digits", data.data, data.target, "digit")
+
+
+def manifold(n: int) -> Example:
+    """Draw points from a surface rolled up twice in three dimensions: an S-curve with a bend across it."""
+    random = np.random.default_rng(0)
+    along, across = random.uniform(-1.5 * np.pi, 1.5 * np.pi, n), random.uniform(0, 2, n)
+    surface = np.column_stack((np.sin(along), across + 0.3 * np.cos(2 * along), np.sign(along) * (np.cos(along) - 1)))
+    return Example("manifold", surface, along, "place along the curve")
+
+
+def run(output: Path, workers: int, points: int, say: Say) -> None:
+    """Run the demo.
+
+    Parameters
+    ----------
+    output : Path
+        Directory for stores, maps and pictures; made if needed.
+    workers : int
+        Dask workers to start.
+    points : int
+        Points of the manifold.
+    say : callable
+        Told what happens, in lines.
+    """
+    _take(output)
+    small, large = digits(), manifold(points)
+    limit = max(4 * points**2 // (2 * workers), 64 * 2**20)
+    threads = max(1, available_threads() // workers)
+    say(f"Starting {workers} Dask workers, {threads} kernel thread(s) and {format_bytes(limit)} each.")
+    with local_client(workers, threads) as client:
+        executor = DaskExecutor(client)
+        with _timed(say, "Compiling kernels, kept on disk for next time"):
+            executor.prepare(partial(warm_up_solver, 2, "float32", 2))
+            executor.prepare(partial(warm_up_scan, "float32"))
+            warm_up_start("landmarks", SolverConfig(), "float32")
+        maps = {example.name: _embed(example, output, executor, limit, say) for example in (small, large)}
+    matrix = open_rows(output / "digits.zarr")
+    alone = embed(matrix, SolverConfig(seed=0), InProcessExecutor())
+    with _timed(say, "\nscikit-learn's SMACOF on the digits, for comparison"):
+        other = compare.smacof(compare.load(matrix), random_state=0)
+    _summary(maps, workers, alone, other, say)
+    pictures = ", ".join(str(output / f"{name}.png") for name in maps)
+    say(f"Pictures: {pictures}. Maps: the .map.zarr groups beside them.")
+
+
+def _take(output: Path) -> None:
+    """Make the directory, or use that of an earlier demo; another one may hold files of the same names."""
+    mark = output / MARK
+    if not (is_free(output) or mark.exists()):
+        raise InputError(f"{output} holds other things than a demo: give --output another directory.")
+    output.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def _summary(maps: dict[str, Embedding], workers: int, alone: Embedding, other: Comparison, say: Say) -> None:
+    found = {f"pattern search, {name}, {workers} workers": map_ for name, map_ in maps.items()}
+    found["pattern search, digits, this process"] = alone
+    rows = [_row(name, map_.solution.stress.normalized_stress, map_.seconds) for name, map_ in found.items()]
+    rows.append(_row("SMACOF, digits, this process", other.stress.normalized_stress, other.seconds))
+    say("\n" + table(["", "normalised stress", "seconds"], rows))
+    same = np.array_equal(alone.solution.embedding, maps["digits"].solution.embedding)
+    say(f"\nThe digits' maps from {workers} workers and from this process are the same to the last bit: {same}.")
+    say(f"In this process pattern search was {other.seconds / alone.seconds:.0f} times faster than SMACOF.")
+
+
+def _row(name: str, stress: float, seconds: float) -> list[str]:
+    return [name, f"{stress:.5f}", f"{seconds:.2f}"]
+
+
+def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, say: Say) -> Embedding:
+    say(f"\n{example.name}: {len(example.points):,} points in {example.points.shape[1]} dimensions")
+    store = output / f"{example.name}.zarr"
+    with _timed(say, f"  Euclidean distances into {store}"):
+        points = output / f"{example.name}.npy"
+        np.save(points, example.points)
+        build(open_points(points), store, executor, metric="euclidean", memory_limit=limit, overwrite=True)
+    rows = open_rows(store)
+    with progress(quiet=False) as show:
+        result = embed(
+            rows,
+            SolverConfig(seed=0),
+            executor,
+            memory_limit=limit,
+            on_epoch=show,
+            on_plan=lambda plan: say(f"  {plan.describe()}"),
+        )
+    solution = result.solution
+    peak = max(result.peak_memory.values())
+    say(
+        f"  {len(solution.history)} epochs in {result.seconds:.2f} s, normalised stress "
+        f"{solution.stress.normalized_stress:.5f}, peak memory of a worker {format_bytes(peak)}"
+    )
+    write_result(output / f"{example.name}.map.zarr", result, matrix=str(store), overwrite=True)
+    title = f"{example.name}: normalised stress {solution.stress.normalized_stress:.4f}"
+    save_map(
+        output / f"{example.name}.png",
+        solution.embedding,
+        colour=example.colour,
+        colour_label=example.colour_label,
+        title=title,
+        history=solution.history,
+    )
+    return result
+
+
+@contextmanager
+def _timed(say: Say, what: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    say(f"{what}: {time.perf_counter() - began:.2f} s")

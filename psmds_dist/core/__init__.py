@@ -1,0 +1,1 @@
+"""What everybody shares: types, protocols, the layout of blocks, configuration, events, stress, errors."""

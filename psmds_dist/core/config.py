@@ -1,0 +1,129 @@
+"""What a solve is asked to do, checked once."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from psmds_dist.core.types import InputError
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """Return a whole number of at least ``least``, or refuse."""
+    if not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least:
+        return int(value)
+    raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+
+
+def _real(name: str, value: Any, *, above: float, equal: bool) -> float:
+    if not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value):
+        number = float(value)
+        if number > above or (equal and number == above):
+            return number
+    bound = f"at least {above:g}" if equal else f"greater than {above:g}"
+    raise InputError(f"{name} must be a finite number {bound}, not {value!r}.")
+
+
+@dataclass(frozen=True)
+class SolverConfig:
+    """Parameters of a solve; the defaults are those of `PatternSearchMDS`.
+
+    Parameters
+    ----------
+    n_components : int
+        Dimensions of the map, ``L``.
+    bad_moves : bool
+        Whether a point takes its best move even when it raises the error (faster), or stays (monotone).
+    eps : float
+        Share of the error that does not matter: the radius halves when an epoch lowers the error by at most that (see
+        `psmds_dist.solver.schedule.small_gain`).
+    radius : float or None
+        Starting radius in units of the dissimilarities, at most `FAR` of their root mean squares; None searches for
+        one.
+    radius_tol : float or None
+        The solve ends once the radius is at or below this, in units of the dissimilarities; None means
+        `RADIUS_TOL` of their root mean square, or where moves of that length change the error by less than ``eps``
+        (see `psmds_dist.solver.schedule.end_radius`).
+    max_epochs : int
+        Most epochs to run; 0 returns the start.
+    direction_share : float
+        Share of the axes tried in an epoch, drawn anew for each; 1 tries all.
+    moves : {"auto", "axes", "guided"}
+        What a point tries: both ways along every axis, or two steps against the gradient of its error; ``"auto"``
+        is guided from `GUIDED_FROM` dimensions on. The last radius of a monotone solve tries all axes in any case.
+    seed : int
+        Key of every random number.
+    """
+
+    n_components: int = 2
+    bad_moves: bool = True
+    eps: float = 1e-4
+    radius: float | None = None
+    radius_tol: float | None = None
+    max_epochs: int = 500
+    direction_share: float = 1.0
+    moves: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        plain: dict[str, int | float] = {
+            "n_components": whole("n_components", self.n_components, 1),
+            "max_epochs": whole("max_epochs", self.max_epochs, 0),
+            "seed": whole("random_state", self.seed, 0),
+            "eps": _real("eps", self.eps, above=0, equal=True),
+            "direction_share": _real("direction_share", self.direction_share, above=0, equal=False),
+        }
+        for name in ("radius", "radius_tol"):
+            if getattr(self, name) is not None:
+                plain[name] = _real(name, getattr(self, name), above=0, equal=False)
+        for name, number in plain.items():
+            object.__setattr__(self, name, number)  # a plain one: NumPy's small types would overflow
+        if self.seed >= SEEDS:
+            raise InputError(f"random_state must be below 2**128, not {self.seed}.")
+        if self.direction_share > 1:
+            raise InputError(f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}.")
+        if not isinstance(self.bad_moves, bool):
+            raise InputError(f"bad_moves must be True or False, not {self.bad_moves!r}.")
+        if self.moves not in MOVES:
+            raise InputError(f"moves must be one of {', '.join(map(repr, MOVES))}, not {self.moves!r}.")
+
+    @property
+    def tried_axes(self) -> int:
+        """Axes tried in an epoch."""
+        return max(1, math.ceil(self.direction_share * self.n_components))
+
+    @property
+    def guided(self) -> bool:
+        """Whether points follow their gradients."""
+        return self.moves == "guided" or (self.moves == "auto" and self.n_components >= GUIDED_FROM)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a plain dictionary, for attributes and logs."""
+        return asdict(self)
+
+
+MOVES = ("auto", "axes", "guided")
+"""What the points of a solve may try."""
+
+GUIDED_FROM = 5
+"""Fewest dimensions in which moves are guided when nobody said."""
+
+SEEDS = 2**128
+"""Seeds that there are: keys of Philox."""
+
+RADIUS_TOL = 2e-4
+"""Default end radius, as a share of the root mean square dissimilarity; noisy data end earlier."""
+
+NEAR = 0.5
+"""First radius, as a share of the root mean square residual, up to which a solve settles a map that has its shape."""
+
+FAR = 1e4
+"""Largest radius and coordinates to begin with, as multiples of the same scale."""
+
+FLOAT32_RADIUS = 1e-4
+"""Smallest radius, as a share of the same scale, at which float32 roots still tell a move's gain."""
+
+FLOAT32_SCALE = (1e-12, 1e12)
+"""Scales whose squares, and those of much smaller and larger dissimilarities, float32 holds in full."""

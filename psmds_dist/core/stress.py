@@ -1,0 +1,101 @@
+"""How good a map is: stress under its several names, stress of each point, and a canonical orientation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from psmds_dist.core.types import Floats
+
+
+@dataclass(frozen=True)
+class Stress:
+    """Stress of a map, every figure for the same coordinates.
+
+    Attributes
+    ----------
+    mse : float
+        Mean of ``(t_ij - d_ij)^2`` over all ``n^2`` ordered pairs, the objective of pattern search.
+    raw_stress : float
+        Sum of ``(t_ij - d_ij)^2`` over pairs ``i < j``.
+    stress1 : float
+        Kruskal's Stress-1, ``sqrt(sum (t_ij - d_ij)^2 / sum d_ij^2)``.
+    normalized_stress : float
+        ``sqrt(sum (t_ij - d_ij)^2 / sum t_ij^2)``: free of scale, comparable across data sets.
+    point_stress : (n,) ndarray
+        The same of each point's own row, ``sqrt(sum_j (t_ij - d_ij)^2 / sum_j t_ij^2)``; 0 for a row of zeros
+        that is met exactly, infinite for one that is not.
+    """
+
+    mse: float
+    raw_stress: float
+    stress1: float
+    normalized_stress: float
+    point_stress: Floats
+
+    @classmethod
+    def from_row_sums(cls, sums: Floats) -> Stress:
+        """Stress from the ``(n, 3)`` row sums of `psmds_dist.kernels.moves.row_sums`."""
+        error, embedded, given = (float(total) for total in sums.sum(axis=0))
+        return cls(
+            mse=error / len(sums) ** 2,
+            raw_stress=error / 2,
+            stress1=float(_root_ratio(np.array(error), np.array(embedded))),
+            normalized_stress=float(_root_ratio(np.array(error), np.array(given))),
+            point_stress=_root_ratio(sums[:, 0], sums[:, 2]),
+        )
+
+    @classmethod
+    def unknown(cls, n: int) -> Stress:
+        """Stress that was not measured: NaN throughout."""
+        nan = float("nan")
+        return cls(nan, nan, nan, nan, np.full(n, nan))
+
+
+def _root_ratio(error: Floats, total: Floats) -> Floats:
+    ratio = np.where(error == 0, 0.0, np.inf)
+    np.divide(error, total, out=ratio, where=total > 0)
+    return np.sqrt(ratio)
+
+
+def canonical(x: Floats) -> Floats:
+    """Turn a map into its canonical position: centred, on its principal axes, with fixed signs.
+
+    Distances do not change. Axes come in the order of falling variance; each is oriented so that its coordinate
+    of largest magnitude (the first of them on a tie) is positive.
+
+    Parameters
+    ----------
+    x : (n, L) ndarray
+        Coordinates.
+    """
+    return turned(x, *principal(x))
+
+
+def principal(x: Floats) -> tuple[Floats, Floats]:
+    """Centre ``(L,)`` and axes ``(L, L)`` of the canonical position of a map, for `turned`."""
+    x = np.ascontiguousarray(x, dtype=np.float64)  # sums in one order, however the map lies in memory
+    centre = x.mean(axis=0)
+    centred = x - centre
+    # einsum, not matmul: the order of BLAS sums may depend on its threads
+    _, vectors = np.linalg.eigh(np.einsum("ij,ik->jk", centred, centred))
+    axes = np.ascontiguousarray(vectors[:, ::-1])
+    position = turned(x, centre, axes)
+    largest = position[np.abs(position).argmax(axis=0), np.arange(axes.shape[1])]
+    return centre, axes * np.where(largest < 0, -1.0, 1.0)
+
+
+def turned(x: Floats, centre: Floats, axes: Floats) -> Floats:
+    """``(x - centre) @ axes``, each row by itself: its bits do not depend on the other rows."""
+    result: Floats = np.zeros((x.shape[0], axes.shape[1]))
+    for k in range(x.shape[1]):
+        result += (x[:, k : k + 1] - centre[k]) * axes[k]
+    return result
+
+
+def worst_points(stress: Stress, ids: Sequence[str] | None, count: int) -> list[tuple[str, float]]:
+    """Names and stress of the points that fit worst, highest first; row numbers where there are no names."""
+    order = np.argsort(-stress.point_stress, kind="stable")[:count]
+    return [(ids[k] if ids else str(k), float(stress.point_stress[k])) for k in order]

@@ -1,0 +1,229 @@
+"""Types that every layer shares: errors, the row-source protocol, outcomes and results."""
+
+from __future__ import annotations
+
+import enum
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.core.errors import BudgetError as BudgetError
+from psmds_dist.core.errors import ClusterLost as ClusterLost
+from psmds_dist.core.errors import DissimilarityWarning as DissimilarityWarning
+from psmds_dist.core.errors import InputError as InputError
+from psmds_dist.core.errors import PsmdsError as PsmdsError
+from psmds_dist.core.errors import StorageError as StorageError
+from psmds_dist.core.errors import WorkerError as WorkerError
+
+Rows = NDArray[Any]
+"""Numbers of a matrix or panel, float32 or float64."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+R = TypeVar("R")
+
+
+class RowSource(Protocol):
+    """Where rows of an ``n x n`` dissimilarity matrix come from.
+
+    A source is cheap to pickle (it travels inside tasks) and opens what it needs on first use.
+    """
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows it delivers: float32 or float64."""
+
+    @property
+    def band(self) -> int:
+        """Rows that are stored together, so best read together; 1 when any row range is as good as another."""
+
+    @property
+    def token(self) -> str:
+        """Identity of the content, the key of worker-side caches."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` (C-contiguous, ``(>= hi - lo, n)``, of `dtype`) with rows ``lo`` to ``hi``."""
+
+
+class Executor(Protocol):
+    """Runs a picklable piece of work over blocks of rows, in this process or on a Dask cluster."""
+
+    @property
+    def n_workers(self) -> int:
+        """Processes that share the work."""
+
+    @property
+    def in_process(self) -> bool:
+        """Whether all work is done in this process."""
+
+    def run(
+        self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
+    ) -> Iterator[tuple[Sequence[int], R]]:
+        """Call ``work`` on groups of ``blocks`` and yield ``(group, result)`` as they finish, in any order.
+
+        Every block is in exactly one yielded group. ``group`` bounds the blocks a call; by default each
+        worker gets one call.
+        """
+
+    def prepare(self, function: Callable[[], object]) -> None:
+        """Call a function that compiles kernels here, then wherever work will run."""
+
+    def close(self) -> None:
+        """Release what the run holds on the workers."""
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What is suspicious about dissimilarities that are used all the same.
+
+    Attributes
+    ----------
+    rounded_negative, rounded_diagonal : int
+        Entries that were taken for rounded zeros: negative ones, and ones on the diagonal.
+    largest_rounded : float
+        How far from zero the farthest of them is.
+    rms : float
+        Root mean square dissimilarity, for comparison.
+    like_similarities : bool
+        Whether the entries behave like similarities, see `psmds_dist.ingest.similarity`.
+    """
+
+    rounded_negative: int = 0
+    rounded_diagonal: int = 0
+    largest_rounded: float = 0.0
+    rms: float = 0.0
+    like_similarities: bool = False
+
+    def warn(self, what: str = "the matrix") -> None:
+        """Warn of all of it; ``what`` was looked at.
+
+        Warns
+        -----
+        DissimilarityWarning
+            A sentence each.
+        """
+        if self.rounded_negative or self.rounded_diagonal:
+            share = self.largest_rounded / self.rms if self.rms else 0.0
+            _warn(
+                f"{self.rounded_negative} negative entries and {self.rounded_diagonal} diagonal entries of {what} "
+                f"were taken for rounded zeros; the largest is {self.largest_rounded:.3g} from zero, "
+                f"{share:.2g} of the root mean square"
+            )
+        if self.like_similarities:
+            _warn(
+                f"{what} has a zero diagonal, but its other entries behave like similarities: large ones stand "
+                "where small ones are expected; if they are similarities s, turn them into dissimilarities first, for "
+                "example by max(s) - s with a diagonal of zeros"
+            )
+
+
+def _warn(note: str) -> None:
+    warnings.warn(note, DissimilarityWarning, stacklevel=2)
+
+
+@dataclass(frozen=True)
+class InputCheck:
+    """What the streamed pass over a matrix found, once it is known to be usable.
+
+    Attributes
+    ----------
+    n : int
+        Number of points.
+    dtype : str
+        Type of the rows that were looked at.
+    highest : float
+        Largest dissimilarity.
+    rms : float
+        Root mean square of the off-diagonal dissimilarities: the scale of the data.
+    symmetry_tol : float
+        Largest ``|t_ij - t_ji|`` that was let pass, as a share of `rms`.
+    asymmetry : float or None
+        Worst ``|t_ij - t_ji| / rms`` among the rows that had to be compared entry by entry; None when the
+        sketch raised no suspicion.
+    digest : str
+        Identity of the content: equal rows of equal type give equal digests.
+    suspicion : Suspicion
+        What a user should know before trusting a map.
+    """
+
+    n: int
+    dtype: str
+    highest: float
+    rms: float
+    symmetry_tol: float
+    asymmetry: float | None
+    digest: str
+    suspicion: Suspicion
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a plain dictionary, for attributes."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> InputCheck:
+        """Inverse of `as_dict`."""
+        return cls(**{**values, "suspicion": Suspicion(**values["suspicion"])})
+
+
+class StopReason(enum.StrEnum):
+    """Why a solve ended: a string, as results hold it, with all that is said and done because of it.
+
+    Attributes
+    ----------
+    description : str
+        The outcome, as it follows the number of epochs.
+    resumable : bool
+        Whether the run can go on from its checkpoint.
+    advice : str
+        What Python users are warned of; empty where the map is what was asked for.
+    """
+
+    description: str
+    resumable: bool
+    advice: str
+
+    def __new__(cls, value: str, description: str = "", resumable: bool = False, advice: str = "") -> StopReason:
+        """Make a member of its value and attributes."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.description, member.resumable, member.advice = description, resumable, advice
+        return member
+
+    RADIUS = "radius_tol", "converged"
+    PERFECT = "zero_stress", "fits exactly"
+    PLACED = "placed", "placed against the landmarks"
+    CALLBACK = "callback", "ended by a callback"
+    EPOCHS = (
+        "max_epochs",
+        "not converged when --max-epochs ran out",
+        False,
+        "the solve ended at max_epochs before it converged, so that a better map is near: raise max_epochs, or "
+        "radius_tol or eps to converge earlier",
+    )
+    INTERRUPTED = "interrupted", "interrupted, this is the best map so far", True
+    LOST = (
+        "cluster_lost",
+        "cut short, this is the best map so far",
+        True,
+        "the cluster was lost in the middle of the run, so that the map is the best one until then, its stress unknown",
+    )
+    FATAL = (
+        "workers_died",
+        "cut short, this is the best map so far",
+        True,
+        "one worker after the other died over the same blocks, most often for want of memory: the map is the best one "
+        "until then; lower memory_limit, or start fewer workers on a machine",
+    )
+
+    @property
+    def ends_all_starts(self) -> bool:
+        """Whether no further start of the same run is tried."""
+        return self.resumable or self is StopReason.CALLBACK

@@ -1,0 +1,1 @@
+"""Where rows come from: arrays, files, stores, points; and the rows that a process holds."""

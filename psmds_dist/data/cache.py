@@ -1,0 +1,267 @@
+"""Rows held in this process: a cache inside a byte budget, and read-ahead streaming beyond it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar, cast
+
+import numpy as np
+
+from psmds_dist.core.layout import Layout, groups
+from psmds_dist.core.types import Ints, Rows, RowSource
+from psmds_dist.planning.memory import BATCH, RowMemory, Stored
+from psmds_dist.utils.pickling import forget
+
+
+def layout_of(source: RowSource) -> Layout:
+    """How the rows of a source are cut; a panel is a source with rows of its own ``width``."""
+    return _layout(source.n, getattr(source, "width", None))
+
+
+@lru_cache(maxsize=16)
+def _layout(n: int, width: int | None) -> Layout:
+    """One layout for all who ask, since it remembers its sizes and they ask often."""
+    return Layout(n, width)
+
+
+def stored(source: RowSource) -> Stored:
+    """How the rows of a source are stored, for planning."""
+    return Stored(
+        layout_of(source),
+        source.dtype.itemsize,
+        source.band,
+        int(getattr(source, "scratch", 0)),
+        int(getattr(source, "copies", 1)),
+        getattr(source, "resident", None) is not None,
+    )
+
+
+def read_cost(source: RowSource) -> float:
+    """How often a pass over the rows of a source reads a stored byte."""
+    return float(getattr(source, "read_cost", 1.0))
+
+
+def written_to(source: object) -> bool:
+    """Whether a source has been written to since it was opened, as far as it can tell."""
+    changed = getattr(source, "changed", None)
+    return changed is not None and bool(changed())
+
+
+S = TypeVar("S", bound=RowSource)
+
+
+def testing_checksums(source: S) -> S:
+    """Return the source in the form that tests the checksums of what it reads, where it has any."""
+    change = getattr(source, "with_checksums", None)
+    return source if change is None else cast(S, change())
+
+
+AHEAD = 4
+"""Reads that a device is told of before they come: one at a time, with pauses, leave it idle."""
+
+
+def announce(source: RowSource, lo: int, hi: int) -> None:
+    """Tell a source that rows ``lo`` to ``hi`` are to be read soon, where it can make use of that."""
+    tell = getattr(source, "expect", None)
+    if tell is not None:
+        tell(lo, hi)
+
+
+def announce_later(source: RowSource, spans: Sequence[tuple[int, int]], turn: int) -> None:
+    """Announce the read that comes `AHEAD` after the read number ``turn``, which begins now; at first, those before."""
+    for lo, hi in spans[turn + AHEAD if turn else 1 : turn + AHEAD + 1]:
+        announce(source, lo, hi)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows at hand: row ``slots[k]`` of ``rows`` belongs to point ``points[k]``."""
+
+    rows: Rows
+    slots: Ints
+    points: Ints
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring blocks that are read with one call, ``wanted`` among them."""
+
+    first: int
+    last: int
+    wanted: tuple[int, ...]
+    keep: bool
+
+
+def batches_of(blocks: Sequence[int], layout: Layout) -> list[list[int]]:
+    """Cut kept blocks into batches, lest a kernel's scratch grow with all of them."""
+    return groups(blocks, max(1, BATCH // layout.rows))
+
+
+class RowCache:
+    """Blocks of a source, kept as they come until the budget is full; later ones stream through buffers.
+
+    Nothing is evicted: every epoch asks for every block of this process once, and for such a cycle keeping the
+    first that fit is the best policy there is. Checksums are tested when a block comes for the first time: what was
+    damaged on disk is never used, and later reads keep their speed.
+    """
+
+    def __init__(self, source: RowSource, budget: int) -> None:
+        self.source = source
+        self.layout = layout_of(source)
+        self._memory = RowMemory.plan(stored(source), budget)
+        self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
+        self._slot: dict[int, int] = {}
+        self._tested: set[int] = set()
+        self._buffers: list[Rows] = []
+        self._lock = threading.Lock()
+
+    def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
+        """Yield all rows of ``blocks``, each once; a batch is valid until the next one is asked for.
+
+        One run is read ahead of the consumer, in a thread that does both the reading and the bookkeeping, in
+        order; the first read starts at once, so it overlaps what the consumer does with the kept rows. Close the
+        generator when leaving it early: it then waits for the read that is under way.
+        """
+        with self._lock, ThreadPoolExecutor(1, thread_name_prefix="psmds-read") as reader:
+            kept = [b for b in sorted(blocks) if b in self._slot]
+            runs = self._runs([b for b in sorted(blocks) if b not in self._slot])
+            spans = [self._span(run) for run in runs]
+            pending = [reader.submit(self._load, run, 0) for run in runs[:1]]
+            announce_later(self.source, spans, 0)
+            for part in batches_of(kept, self.layout):
+                yield self._kept(part)
+            for turn in range(1, len(runs) + 1):
+                batch = pending.pop().result()
+                announce_later(self.source, spans, turn)
+                pending += [reader.submit(self._load, run, turn) for run in runs[turn : turn + 1]]
+                yield batch
+
+    def _kept(self, blocks: Sequence[int]) -> Batch:
+        return Batch(self._data, *self._places(blocks, self._slot))
+
+    def _places(self, blocks: Sequence[int], start: dict[int, int]) -> tuple[Ints, Ints]:
+        """Where the rows of some blocks are, and whose they are."""
+        points = self.layout.spread(np.array(blocks) * self.layout.rows)
+        slots = self.layout.spread(np.array([start[b] for b in blocks]))
+        there = points < self.layout.n
+        return slots[there], points[there]
+
+    def _runs(self, blocks: Sequence[int]) -> list[_Run]:
+        """Group blocks that share a band of storage; a run spans what lies between them as well."""
+        groups: dict[int, list[int]] = {}
+        for b in blocks:
+            shared = b if self._memory.run_blocks == 1 else self.layout.bounds(b)[0] // self.source.band
+            groups.setdefault(shared, []).append(b)
+        runs: list[_Run] = []
+        room = self._memory.cached_blocks - len(self._slot)
+        for wanted in groups.values():
+            runs.append(self._run(wanted, room))
+            room -= (runs[-1].last - runs[-1].first + 1) * runs[-1].keep
+        return runs
+
+    def _run(self, wanted: list[int], room: int) -> _Run:
+        """Take the other blocks of the band as well when there is room to keep them: their turn will come."""
+        spans = [(wanted[0], wanted[-1])]
+        if self._memory.run_blocks > 1:
+            spans.insert(0, self._band_of(wanted[0]))
+        for first, last in spans:
+            if last - first < room and not any(b in self._slot for b in range(first, last + 1)):
+                return _Run(first, last, tuple(wanted), keep=True)
+        return _Run(*spans[-1], tuple(wanted), keep=False)
+
+    def _band_of(self, block: int) -> tuple[int, int]:
+        """First and last of the blocks that begin in the same band."""
+        rows, height = self.layout.rows, self.source.band
+        band = self.layout.bounds(block)[0] // height
+        return -(-band * height // rows), min(self.layout.count, -(-(band + 1) * height // rows)) - 1
+
+    def _span(self, run: _Run) -> tuple[int, int]:
+        """Rows of a run."""
+        return self.layout.bounds(run.first)[0], self.layout.bounds(run.last)[1]
+
+    def _load(self, run: _Run, turn: int) -> Batch:
+        lo, hi = self._span(run)
+        base = len(self._slot) * self.layout.rows if run.keep else 0
+        rows = self._data if run.keep else self._buffer(turn)
+        self._read(run, lo, hi, rows[base : base + hi - lo])
+        start = {b: base + (b - run.first) * self.layout.rows for b in range(run.first, run.last + 1)}
+        if run.keep:
+            self._slot.update(start)
+        return Batch(rows, *self._places(run.wanted, start))
+
+    def _read(self, run: _Run, lo: int, hi: int, out: Rows) -> None:
+        blocks = range(run.first, run.last + 1)
+        known = self._tested.issuperset(blocks)
+        (self.source if known else testing_checksums(self.source)).read(lo, hi, out)
+        self._tested.update(blocks)
+
+    def _buffer(self, turn: int) -> Rows:
+        while len(self._buffers) < 2:
+            shape = (self._memory.run_blocks * self.layout.rows, self.layout.columns)
+            self._buffers.append(np.empty(shape, self.source.dtype))
+        return self._buffers[turn % 2]
+
+
+class ResidentRows:
+    """A whole matrix that is in memory already; nothing is copied."""
+
+    def __init__(self, matrix: Rows, layout: Layout) -> None:
+        self._matrix = matrix
+        self._layout = layout
+
+    def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
+        """Yield the rows of ``blocks``."""
+        for part in batches_of(sorted(blocks), self._layout):
+            points = self._layout.points(part)
+            yield Batch(self._matrix, points, points)
+
+
+HeldRows = RowCache | ResidentRows
+CacheSlot = dict[str, RowCache]
+"""Room for the rows of one source."""
+
+_HELD: CacheSlot = {}
+"""Rows held for the tasks of a cluster: one slot, since the memory limit of a worker is that of its process."""
+
+_SLOT: ContextVar[CacheSlot] = ContextVar("psmds-row-cache", default=_HELD)
+_HELD_LOCK = threading.Lock()
+
+
+@contextmanager
+def held_in(slot: CacheSlot) -> Iterator[None]:
+    """Hold rows in a slot of the caller's own: runs in several threads would evict each other's rows every round."""
+    token = _SLOT.set(slot)
+    try:
+        yield
+    finally:
+        _SLOT.reset(token)
+
+
+def hold(source: RowSource, budget: int) -> HeldRows:
+    """Rows of ``source``, held in the current slot; those of another source are evicted from it first.
+
+    A matrix that is in memory anyway is used where it is, and evicts nothing.
+    """
+    matrix = getattr(source, "resident", None)
+    if matrix is not None:
+        return ResidentRows(matrix, layout_of(source))
+    key = f"{source.token}:{budget}"
+    slot = _SLOT.get()
+    with _HELD_LOCK:
+        if key not in slot:
+            slot.clear()
+            slot[key] = RowCache(source, budget)
+        return slot[key]
+
+
+def release() -> None:
+    """Free all rows that this process holds for tasks of a cluster, and the sources they came from."""
+    forget()
+    with _HELD_LOCK:
+        _HELD.clear()

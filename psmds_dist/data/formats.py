@@ -1,0 +1,195 @@
+"""Files that hold a matrix in another format: what they are, by their first bytes, and how to convert them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any
+
+from psmds_dist.core.errors import InputError
+
+NPY = b"\x93NUMPY"
+ZIP = b"PK\x03\x04"
+
+HEAD = 8192
+"""Bytes of a file to look at."""
+
+Kind = tuple[str, str]
+"""What a file is, and what to do about it."""
+
+_SAVED = "; fit takes it in Python, and for the command line save it with `numpy.save('matrix.npy', {array})`"
+_FRAME = _SAVED.format(array="frame.to_numpy()")
+_IN_R = "write it in R with `write.csv(as.matrix(d), 'matrix.csv')`, then convert that file"
+
+_BINARY: tuple[tuple[bytes, Kind], ...] = (
+    (b"PAR1", ("a Parquet file", "read it with `frame = pandas.read_parquet(PATH)`" + _FRAME)),
+    (b"ARROW1", ("a Feather file", "read it with `frame = pandas.read_feather(PATH)`" + _FRAME)),
+    (
+        b"MATLAB 5.0",
+        ("a MATLAB file", "save a variable: `numpy.save('matrix.npy', scipy.io.loadmat(PATH)['D'])`"),
+    ),
+    (b"\xd0\xcf\x11\xe0", ("an old Excel file", "save it as .xlsx or .csv first")),
+    (b"\x80", ("a Python pickle, which is never loaded", "load it if you trust its origin, then use numpy.save")),
+    *((begin, ("a file of R", _IN_R)) for begin in (b"RDX", b"RDA", b"X\n\0\0", b"A\n2\n", b"A\n3\n")),
+)
+"""What binary files begin with; PATH stands for the path of the file."""
+
+_COMPRESSED: tuple[tuple[bytes, Callable[..., IO[Any]]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ", lzma.open),
+)
+
+
+def _open(path: str) -> IO[Any]:
+    return open(path, "rb")
+
+
+def head_of(path: str | os.PathLike[str], read: Callable[[str], IO[Any]] = _open) -> bytes:
+    """Return the first bytes of a file; none where it cannot be read."""
+    with suppress(OSError, EOFError, lzma.LZMAError), read(os.fspath(path)) as file:
+        return bytes(file.read(HEAD))
+    return b""
+
+
+def begins_with(path: str | os.PathLike[str], magic: bytes) -> bool:
+    """Whether a file begins with the bytes that mark a format."""
+    return head_of(path).startswith(magic)
+
+
+def table_recipe(path: str, separator: str = "\t") -> str:
+    """Lines of Python that read a table of distances and keep its names as text, whatever they look like."""
+    return (
+        f"frame = pandas.read_csv({path!r}, sep={separator!r}, converters={{0: str}}); "
+        "frame = frame.set_index(frame.columns[0])"
+    )
+
+
+def other_format(path: str | os.PathLike[str]) -> InputError:
+    """Return the error for a file that is neither a ``.npy`` file nor a Zarr store.
+
+    Parameters
+    ----------
+    path : path
+        A file.
+
+    Returns
+    -------
+    InputError
+        One sentence: what the file is, what is expected, and the code that converts it.
+    """
+    place = os.fspath(path)
+    kind, advice = _recognized(place)
+    return InputError(f"{place} is {kind}, but a .npy file or a Zarr store is expected; {advice}.")
+
+
+def _recognized(path: str) -> Kind:
+    if os.path.isdir(path):
+        return "a directory", "give the file in it"
+    head = head_of(path)
+    if not head:
+        return "an empty file", "check how it was written"
+    if head.startswith(NPY):
+        return "a .npy file of Python objects, or a damaged one", "write its numbers anew with numpy.save"
+    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+        return _hdf5(path)
+    if head.startswith(ZIP):
+        return _zipped(path)
+    for magic, read in _COMPRESSED:
+        if head.startswith(magic):
+            return _compressed(path, head_of(path, read))
+    return _plain(path, head)
+
+
+def _plain(path: str, head: bytes) -> Kind:
+    for magic, (kind, advice) in _BINARY:
+        if head.startswith(magic):
+            return kind, advice.replace("PATH", repr(path))
+    text = head.decode("utf-8-sig", errors="replace")
+    if "\0" in text or not text.strip():
+        return "a file of an unknown format", "load its matrix with what wrote it, then use numpy.save"
+    return _text(path, text)
+
+
+def _hdf5(path: str) -> Kind:
+    if path.lower().endswith(".h5ad"):
+        return "an AnnData file", (
+            f"save its points with `numpy.save('points.npy', anndata.read_h5ad({path!r}).obsm['X_pca'])` and use psmds "
+            "distances or psmds landmarks fit --metric"
+        )
+    return "an HDF5 file", (
+        f"save its matrix with `numpy.save('matrix.npy', h5py.File({path!r})['matrix'][:])`, and its names for --ids "
+        f"with `numpy.save('ids.npy', h5py.File({path!r})['order'].asstr()[:].astype(str))`, where 'matrix' and "
+        "'order' are the names that UniFrac uses"
+    )
+
+
+def _zipped(path: str) -> Kind:
+    names: list[str] = []
+    with suppress(zipfile.BadZipFile, OSError), zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    arrays = [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
+    if {"indices", "indptr"}.issubset(arrays):
+        return (
+            "a sparse matrix in an .npz file",
+            "save all dissimilarities with numpy.save instead",
+        )
+    if arrays:
+        return f"an .npz file with {', '.join(map(repr, arrays[:5]))}", (
+            f"save one array of it: `numpy.save('matrix.npy', numpy.load({path!r})[{arrays[0]!r}])`"
+        )
+    if "xl/workbook.xml" in names:
+        return "an Excel file", (
+            f"read it with `frame = pandas.read_excel({path!r}, converters={{0: str}}); "
+            f"frame = frame.set_index(frame.columns[0])`{_FRAME}"
+        )
+    return "a .zip archive without a Zarr store in it", "unpack it first"
+
+
+def _compressed(path: str, inside: bytes) -> Kind:
+    kind, advice = _plain(path, inside) if inside else ("", "")
+    if kind == "a file of R":
+        return kind, advice
+    if kind.startswith("a table"):  # pandas and NumPy decompress what they read
+        return f"{kind}, compressed", advice
+    return "a compressed file", "decompress it first"
+
+
+def _text(path: str, text: str) -> Kind:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if _is_phylip(lines):
+        return "a PHYLIP distance matrix", (
+            f"read it with `matrix = skbio.DistanceMatrix.read({path!r}, format='phylip_dm')`"
+            + _SAVED.format(array="matrix.data")
+            + " and its names for --ids with `numpy.save('ids.npy', matrix.ids)`"
+        )
+    separator = max("\t,; ", key=lines[0].count)
+    cells = [line.split(separator) for line in (lines[:-1] if len(text) > HEAD // 2 else lines)]  # the last may be cut
+    if len(cells) > 3 and all(len(row) == 3 and _is_number(row[2]) for row in cells[1:]):
+        return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
+    if all(_is_number(cell) for row in cells for cell in row):
+        return "a table of numbers as text", (
+            f"save it with `numpy.save('matrix.npy', numpy.loadtxt({path!r}, delimiter={separator!r}))`"
+        )
+    if not any(len(row) > 1 and _is_number(row[-1]) for row in cells):
+        return "a text file without a table of numbers", "check its path (a list of names goes with --ids)"
+    ids = f" and give --ids {path}" if path.lower().endswith((".csv", ".tsv")) else ""
+    return "a table as text", f"read it with `{table_recipe(path, separator)}`{_FRAME}{ids}"
+
+
+def _is_phylip(lines: list[str]) -> bool:
+    """Whether lines begin with a count and then have a name and distances each, of which the first may have none."""
+    row = lines[2].split() if len(lines) > 2 else []
+    return lines[0].strip().isdecimal() and len(row) > 1 and _is_number(row[-1])
+
+
+def _is_number(cell: str) -> bool:
+    with suppress(ValueError):
+        float(cell)
+        return True
+    return False

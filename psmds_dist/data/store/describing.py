@@ -1,0 +1,91 @@
+"""What a store or a result says of itself, for people."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import zarr
+
+from psmds_dist.core.layout import format_bytes
+from psmds_dist.data.store.facts import load_facts
+from psmds_dist.data.store.nodes import open_ours, read_header
+from psmds_dist.data.store.opening import (
+    arrays_within,
+    dissimilarities_within,
+    foreign_group_at,
+    is_anndata,
+    open_panel,
+    open_rows,
+    shape_at,
+    sparse_within,
+)
+from psmds_dist.data.store.reading import PANEL, PanelRows
+from psmds_dist.data.store.results import KIND, read_result
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Facts of a store or panel of ours, a foreign Zarr array that could be one, a group of arrays, or a result.
+
+    Raises
+    ------
+    InputError
+        When it is none of these, or an unfinished store.
+    """
+    group = open_ours(os.fspath(path))
+    header = {} if group is None else read_header(group)
+    if header.get("kind") == KIND:
+        arrays, attributes, ids = read_result(path)
+        shapes = {name: list(values.shape) for name, values in arrays.items()}
+        return {"kind": KIND, **attributes, "ids": ids is not None, "arrays": shapes}
+    if not header and (group := foreign_group_at(path)) is not None:
+        return _of_group(group, os.fspath(path))
+    is_panel = header["kind"] == PANEL if header else _is_oblong(path)
+    rows = open_panel(path) if is_panel else open_rows(path)
+    facts = load_facts(rows)
+    return {
+        "kind": header.get("kind", "foreign Zarr array"),
+        "points": rows.n,
+        **(_of_panel(rows) if isinstance(rows, PanelRows) else {}),
+        "stored as": f"{rows.array.dtype}, chunks of {rows.array.chunks[0]:,} x {rows.array.chunks[1]:,}",
+        "size": format_bytes(rows.array.nbytes),
+        "blocks": f"{rows.layout.count:,} of {rows.layout.rows:,} rows",
+        "direct reads": "yes" if rows.direct else "no, through zarr",
+        "reads a pass": _told(rows.read_cost),
+        "ids": rows.ids is not None,
+        **{key: value for key, value in header.items() if key in ("metric", "source", "versions")},
+        "checked": "no" if facts is None else facts,
+    }
+
+
+def _told(cost: float) -> str:
+    if cost < 1.05:
+        return "1, when streamed"
+    return f"{cost:.1f}, when streamed: chunks of whole rows would need 1, see psmds ingest"
+
+
+def _is_oblong(path: str | os.PathLike[str]) -> bool:
+    shape = shape_at(path)
+    return shape is not None and len(shape) == 2 and shape[0] != shape[1]
+
+
+def _of_panel(panel: PanelRows) -> dict[str, Any]:
+    if not panel.header:
+        return {"columns": f"{panel.width:,}, landmarks of a panel (--landmarks) or features of points (--metric)"}
+    where = "" if panel.landmarks is None else ", rows known"
+    return {"landmarks": f"{panel.width:,}{where}"}
+
+
+def _of_group(group: zarr.Group, path: str) -> dict[str, Any]:
+    """What is in a group of somebody else, and which paths stand for something."""
+    arrays, square = arrays_within(group), dissimilarities_within(group)
+    return {
+        "kind": "AnnData group" if is_anndata(group) else "foreign Zarr group",
+        "dissimilarities": [f"{path}/{name}" for name in square],
+        "points or panels": [f"{path}/{name}" for name in arrays if name not in square],
+        "sparse, not read": [f"{path}/{name}" for name in sparse_within(group)],
+        "to go on": "psmds fit takes the path of dissimilarities, psmds landmarks fit --metric that of points",
+        "arrays": {
+            name: f"{' x '.join(f'{k:,}' for k in array.shape)} {array.dtype}" for name, array in arrays.items()
+        },
+    }

@@ -1,0 +1,193 @@
+"""Results: Zarr groups that are written beside their place and renamed into it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec
+
+from psmds_dist.core.types import InputError, StorageError
+from psmds_dist.data.store.nodes import FORMAT, KEY, damage_told, open_ours, read_header
+from psmds_dist.data.store.places import PathLike, place_of, require_apart, require_ours, require_writable
+from psmds_dist.data.store.reading import IDS
+from psmds_dist.data.store.sealing import digest_of_list, listed, require_seal, sealed
+from psmds_dist.data.store.writing import versions, write_ids
+from psmds_dist.utils.atomic import built_beside, is_free
+
+KIND = "result"
+
+ATTEMPTS = 5
+"""How often a result is read that is replaced each time."""
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def write_result(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    attributes: Mapping[str, Any],
+    ids: Sequence[str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write a result so that it is found whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        A directory.
+    arrays : mapping of str to array
+        Numeric arrays by name; a name such as ``history/epoch`` makes a subgroup.
+    attributes : mapping
+        What JSON can hold.
+    ids : sequence of str, optional
+        Names of the rows.
+    overwrite : bool
+        Whether an earlier result gives way, once the new one is written. Nothing but a result ever does.
+    """
+    place = require_result_place(path, overwrite=overwrite)
+    write = partial(_write, arrays=arrays, attributes=attributes, ids=ids)
+    try:
+        write(place)
+    except OSError as error:
+        reason = (error.strerror or str(error)).rstrip(".")
+        raise StorageError(f"{place} cannot be written ({reason}); {rescued(write)}.") from None
+
+
+def rescued(write: Callable[[Path], object]) -> str:
+    """Write a result to the first of some other directories that takes it, and say how that went."""
+    folders = _shelters()
+    for folder in folders:
+        other = folder / f"psmds-{uuid.uuid4().hex[:12]}"
+        with suppress(OSError):
+            write(other)
+            return f"the result is in {other} instead: move it to where there is room"
+    tried = ", ".join(map(str, folders))
+    return f"neither can a directory in {tried}, so the result is lost: make room and run it again"
+
+
+def _shelters() -> list[Path]:
+    """Where a result may be kept that its target cannot take, best first."""
+    folders = ["/tmp", "/var/tmp", os.path.expanduser("~")]
+    with suppress(OSError):  # what `tempfile` raises where it finds no writable directory
+        folders.insert(0, tempfile.gettempdir())
+    return [Path(folder) for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
+
+
+def _write(
+    place: Path, arrays: Mapping[str, np.ndarray[Any, Any]], attributes: Mapping[str, Any], ids: Sequence[str] | None
+) -> None:
+    with built_beside(place) as fresh:
+        group = zarr.create_group(str(fresh), zarr_format=3, attributes=dict(attributes))
+        for name, values in arrays.items():
+            group.create_array(
+                name,
+                data=values,
+                chunks=tuple(max(1, length) for length in values.shape),
+                compressors=[Crc32cCodec()],
+                config={"write_empty_chunks": True},  # a chunk that is not there has been lost
+            )
+        if ids is not None:
+            write_ids(group, ids)
+        header = {"format": FORMAT, "kind": KIND, "versions": versions(), IDS: digest_of_list(ids)}
+        names = [*arrays, *([] if ids is None else [IDS])]
+        group.attrs[KEY] = sealed(zarr.open_group(str(fresh), mode="r"), header, arrays=names, facts=list(attributes))
+
+
+def require_result_place(
+    path: PathLike, *, overwrite: bool, nbytes: int = 0, apart: Sequence[PathLike | None] = ()
+) -> Path:
+    """Return where a result is to be written; refuse a place where it cannot be, before hours are spent on it.
+
+    Parameters
+    ----------
+    path : path
+        Target of a command.
+    overwrite : bool
+        Whether an earlier result may give way.
+    nbytes : int
+        What it will take.
+    apart : sequence of path or None
+        What else the command reads or writes.
+    """
+    place = place_of(path)
+    require_apart(path, *apart)
+    require_writable(place, nbytes)
+    if not is_free(place):
+        require_ours(place, KIND)
+        if not overwrite:
+            raise InputError(f"{place} already holds a result; give another path, or overwrite=True (--overwrite).")
+    return place
+
+
+def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:
+    """Read back what `write_result` wrote: arrays, attributes and ids.
+
+    A result that is replaced meanwhile is read again, so that its parts belong together.
+    """
+    place = Path(os.path.abspath(path))
+    for left in reversed(range(ATTEMPTS)):
+        seen = _identity(place)
+        try:
+            found = _read(place)
+        except InputError:
+            if not left or _identity(place) == seen:
+                raise
+        else:
+            if _identity(place) == seen:
+                return found
+    raise InputError(f"{place} was replaced {ATTEMPTS} times while it was read: wait until nobody writes to it.")
+
+
+def _identity(place: Path) -> tuple[int, int] | None:
+    """What changes when a directory is replaced; None where there is none."""
+    try:
+        status = place.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def _read(place: Path) -> tuple[Arrays, dict[str, Any], list[str] | None]:
+    group = open_ours(str(place))
+    header = {} if group is None else read_header(group)
+    if group is None or header["kind"] != KIND:
+        there = f"holds {header['kind']}" if header else "is not a result" if place.exists() else "does not exist"
+        raise InputError(f"{place} {there}; give the result of a fit.")
+    require_seal(group)
+    arrays = _Parts(place, {name: _values(group, name, place) for name in header["arrays"] if name != IDS})
+    attributes = _Parts(place, {key: value for key, value in group.attrs.items() if key != KEY})
+    ids = listed(group, IDS)
+    return arrays, attributes, None if ids is None else [str(name) for name in ids]
+
+
+class _Parts(dict[str, Any]):
+    """Parts of a result by their names; one that is asked for and not there is told."""
+
+    def __init__(self, place: Path, parts: Mapping[str, Any]) -> None:
+        super().__init__(parts)
+        self._place = place
+
+    def __missing__(self, name: str) -> Any:
+        raise _damaged(self._place, f"{name} is missing")
+
+
+def _values(group: zarr.Group, name: str, place: Path) -> np.ndarray[Any, Any]:
+    with damage_told(f"{place}/{name}"):
+        array = cast("zarr.Array[Any]", group[name])
+        if array.nchunks_initialized < array.nchunks:
+            raise ValueError("it is not complete")
+        return np.asarray(array[()])
+
+
+def _damaged(place: Path, what: str) -> InputError:
+    return InputError(f"the result {place} is damaged: {what}; restore it from a copy, or run the fit again.")

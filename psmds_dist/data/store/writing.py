@@ -1,0 +1,202 @@
+"""Beginning a store, or going on with one that is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import InputError, Ints
+from psmds_dist.core.validation import check_landmarks
+from psmds_dist.data.store.chunkfile import list_chunks, remove_partial
+from psmds_dist.data.store.nodes import FORMAT, KEY, PART_OF_STORE, directory, header_at
+from psmds_dist.data.store.places import place_of, require_ours, require_writable
+from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS, PANEL
+from psmds_dist.data.store.sealing import digest_of_list
+from psmds_dist.data.store.targets import PanelTarget, Target
+from psmds_dist.utils.atomic import built_beside, is_free
+
+
+def create(
+    path: str | os.PathLike[str],
+    n: int,
+    dtype: str = "float32",
+    *,
+    ids: Sequence[str] | None = None,
+    metric: str | None = None,
+    source_fingerprint: str = "",
+    overwrite: bool = False,
+) -> Target:
+    """Begin a store, or go on with one of the same source, which an interrupted run has left or finished.
+
+    Parameters
+    ----------
+    path : path
+        A directory.
+    n : int
+        Number of points.
+    dtype : {"float32", "float64"}
+        Type to hold.
+    ids : sequence of str, optional
+        Names of the rows.
+    metric : str, optional
+        Name of the metric the dissimilarities come from.
+    source_fingerprint : str
+        Identity of what the store is built from: only the same source goes on with a store.
+    overwrite : bool
+        Whether a store that is there already, finished or of another source, is removed first. Nothing but a
+        store, finished or not, is ever removed.
+
+    Returns
+    -------
+    Target
+    """
+    wanted = {"n": n, "dtype": dtype, "metric": metric, "source": source_fingerprint}
+    place = place_of(path)
+    array = _begin(place, {"kind": ARRAY, **wanted}, Layout(n), ids, None, overwrite=overwrite)
+    return Target(str(place), array, source_fingerprint)
+
+
+def create_panel(
+    path: str | os.PathLike[str],
+    n: int,
+    width: int,
+    dtype: str = "float32",
+    *,
+    landmarks: Sequence[int] | Ints | None = None,
+    ids: Sequence[str] | None = None,
+    metric: str | None = None,
+    source_fingerprint: str = "",
+    overwrite: bool = False,
+) -> PanelTarget:
+    """Begin a panel, or go on with one of the same source, which an interrupted run has left or finished.
+
+    Parameters
+    ----------
+    path : path
+        A directory.
+    n : int
+        Number of points.
+    width : int
+        Number of landmarks.
+    dtype : {"float32", "float64"}
+        Type to hold.
+    landmarks : sequence of int, optional
+        Rows of the landmarks, when they are among the points.
+    ids, metric, source_fingerprint, overwrite
+        As in `create`. Nothing but a panel or an unfinished panel is ever removed.
+
+    Returns
+    -------
+    PanelTarget
+    """
+    rows = None if landmarks is None else check_landmarks(landmarks, n, width)
+    wanted = {
+        "n": n,
+        "width": width,
+        "dtype": dtype,
+        "metric": metric,
+        "source": source_fingerprint,
+        "landmarks": digest_of_list(rows),
+    }
+    place = place_of(path)
+    array = _begin(place, {"kind": PANEL, **wanted}, Layout(n, width), ids, rows, overwrite=overwrite)
+    return PanelTarget(str(place), array, source_fingerprint)
+
+
+def begun(path: str | os.PathLike[str]) -> bool:
+    """Whether there is an unfinished store with some chunks, which `create` goes on with."""
+    place = Path(os.path.realpath(path))
+    header = header_at(place)
+    return header.get("status") == "building" and bool(list_chunks(place / header["kind"]))
+
+
+def _begin(
+    place: Path,
+    described: Mapping[str, Any],
+    layout: Layout,
+    ids: Sequence[str] | None,
+    landmarks: Ints | None,
+    *,
+    overwrite: bool,
+) -> zarr.Array[Any]:
+    wanted = {**described, "chunk_rows": layout.rows, "ids": digest_of_list(ids)}
+    require_writable(place)
+    nbytes = layout.n * layout.columns * np.dtype(wanted["dtype"]).itemsize
+    if not _continues(place, wanted, nbytes, overwrite):
+        with built_beside(place) as fresh:
+            _lay_out(fresh, wanted, layout, ids, landmarks)
+    array = zarr.open_array(str(place / wanted["kind"]), mode="r+").with_config({"write_empty_chunks": True})
+    remove_partial(directory(array))
+    return array
+
+
+def _continues(place: Path, wanted: Mapping[str, Any], nbytes: int, overwrite: bool) -> bool:
+    """Tell whether the store at ``place`` is to be continued (true) or replaced (false), or refuse."""
+    if is_free(place):
+        require_writable(place, nbytes)
+        return False
+    header = require_ours(place, wanted["kind"])
+    status = header.get("status")
+    if all(header.get(key) == value for key, value in wanted.items()) and (status == "building" or not overwrite):
+        return True
+    if overwrite:
+        freed = sum(size for size, _ in list_chunks(place).values())
+        require_writable(place, nbytes, freed)
+        return False
+    noun = "store" if header["kind"] == ARRAY else header["kind"]
+    state = "a finished" if status == "complete" else "an unfinished"
+    raise InputError(
+        f"{place} already holds {state} {noun} of another source; give another path, or overwrite=True (--overwrite)."
+    )
+
+
+def _lay_out(
+    place: Path,
+    wanted: Mapping[str, Any],
+    layout: Layout,
+    ids: Sequence[str] | None,
+    landmarks: Ints | None,
+) -> None:
+    header = {"format": FORMAT, **wanted, "status": "building", "versions": versions()}
+    group = zarr.create_group(str(place), zarr_format=3, attributes={KEY: header})
+    group.create_array(
+        wanted["kind"],
+        shape=(layout.n, layout.columns),
+        chunks=(layout.rows, layout.columns),
+        dtype=wanted["dtype"],
+        fill_value=np.nan,
+        filters=None,
+        compressors=[Crc32cCodec()],
+        chunk_key_encoding={"name": "default", "separator": "."},
+        attributes={PART_OF_STORE: True},
+        dimension_names=("point", "other" if wanted["kind"] == ARRAY else "landmark"),
+    )
+    if ids is not None:
+        write_ids(group, ids)
+    if landmarks is not None:
+        group.create_array(LANDMARKS, data=landmarks, chunks=landmarks.shape)
+
+
+def write_ids(group: zarr.Group, ids: Sequence[str]) -> None:
+    """Write names of rows as one chunk, with a checksum: damaged lengths would make a reader take all memory."""
+    codecs = [ZstdCodec(), Crc32cCodec()]
+    array = group.create_array(IDS, shape=(len(ids),), chunks=(max(1, len(ids)),), dtype="string", compressors=codecs)
+    array[:] = np.array(ids, dtype=object)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries that decide what is written."""
+    found = {"numpy": np.__version__, "zarr": zarr.__version__}
+    try:
+        found["psmds-dist"] = version("psmds-dist")
+    except PackageNotFoundError:
+        found["psmds-dist"] = "unknown"
+    return found

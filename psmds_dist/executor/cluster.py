@@ -1,0 +1,161 @@
+"""Getting a cluster: one that runs already, or one on this machine for as long as it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import psutil
+
+from psmds_dist.core.types import InputError, WorkerError
+from psmds_dist.executor.tls import require_same_security, tls_security
+from psmds_dist.executor.workers import PATIENCE
+from psmds_dist.utils.signals import kept_back
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def connect(address: str | None = None, scheduler_file: str | None = None, tls: str | None = None) -> Client:
+    """Connect to a running scheduler.
+
+    Parameters
+    ----------
+    address, scheduler_file : str, optional
+        Where it is: one of them.
+    tls : str, optional
+        Directory with the certificate and key that it uses too.
+
+    Raises
+    ------
+    InputError
+        When nobody answers, or a file is not there.
+    """
+    from distributed import Client
+    from distributed.comm import get_address_host_port
+
+    security = None if tls is None else tls_security(tls)
+    if scheduler_file is not None and not os.path.exists(scheduler_file):
+        raise InputError(
+            f"scheduler file {scheduler_file!r} does not exist: start 'dask scheduler --scheduler-file "
+            f"{scheduler_file}' first, on a file system that this machine shares with it."
+        )
+    try:
+        if scheduler_file is not None:
+            with open(scheduler_file, encoding="utf-8") as file:
+                address = json.load(file)["address"]
+        address = str(address)
+        if "://" not in address:
+            address = f"{'tcp' if tls is None else 'tls'}://{address}"
+        # a client that stumbled over its address or security would never let the process end
+        get_address_host_port(address)
+        require_same_security(address, security)
+        # waits as long as Dask's setting distributed.comm.timeouts.connect says; as the default client it
+        # would change Dask's settings, and leave them changed when nobody answers
+        return Client(address, set_as_default=False, security=security)
+    except InputError:
+        raise
+    except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        if "TLS certificate does not match" in str(error):
+            raise InputError(
+                f"the scheduler at {address} does not have the certificate in {tls}: pass --tls with the directory of "
+                "the one that it was started with."
+            ) from None
+        place, what = scheduler_file or address, str(error).rstrip(".")
+        hint = "" if tls else "; one that uses TLS has an address that begins with tls://, and needs --tls"
+        raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {what}{hint}.") from None
+
+
+@contextlib.contextmanager
+def dask_silenced() -> Iterator[None]:
+    """Keep Dask from logging its own view of faults that end in a sentence of ours."""
+    from distributed.utils import silence_logging_cmgr
+
+    with silence_logging_cmgr(logging.CRITICAL):
+        yield
+
+
+WORKER_ENVIRONMENT = {
+    # Dask's own value makes glibc map and unmap every large buffer: reads fall to a third
+    "MALLOC_TRIM_THRESHOLD_": str(2**28),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),
+}
+
+
+@contextlib.contextmanager
+def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator[Client]:
+    """Start a cluster on this machine for the length of a with block, listening on loopback only.
+
+    Parameters
+    ----------
+    workers : int
+        Worker processes.
+    threads : int
+        Kernel threads of each.
+    tls : str, optional
+        Directory with what `write_certificates` made, to encrypt what they say to each other.
+    """
+    import dask
+    from distributed import Client, LocalCluster
+
+    # after this time Dask closes the nanny of a worker that was lost, even if that worker came back and is just being
+    # started for the second time
+    lasting = {"distributed.deploy.lost-worker-timeout": "1 day"}
+    settings = {
+        **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
+        "distributed.scheduler.worker-ttl": "60s",
+        "distributed.scheduler.no-workers-timeout": f"{PATIENCE}s",
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": False,
+        # looking at itself takes Dask a tenth of a core, on the cores that the kernels share
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "500ms",
+        "distributed.admin.system-monitor.interval": "10s",
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dask.config.set(lasting))
+        with dask.config.set(settings), kept_back(), _ended_after(PATIENCE):
+            try:
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=threads,
+                    dashboard_address="127.0.0.1:0",
+                    host="127.0.0.1",
+                    protocol="tcp" if tls is None else "tls",
+                    security=None if tls is None else tls_security(tls),
+                    silence_logs=logging.CRITICAL,  # what matters is raised; the rest is noise when the cluster ends
+                )
+            except RuntimeError as error:  # such as: a worker was killed while it started
+                raise WorkerError(
+                    f"the {workers} workers did not start on this machine ({error}): look for what ends "
+                    "or stops them, most often a lack of memory, and run it again."
+                ) from error
+            stack.enter_context(cluster)
+        yield stack.enter_context(Client(cluster, set_as_default=False, direct_to_workers=True))
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """End the processes that are started meanwhile when they take too long: Dask waits for ever for one that hangs."""
+    here = psutil.Process()
+    before = here.children()
+
+    def end() -> None:
+        for child in here.children():
+            if child not in before:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+
+    watch = threading.Timer(seconds, end)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()

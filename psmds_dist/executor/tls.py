@@ -1,0 +1,94 @@
+"""TLS between client, scheduler and workers: one certificate, which all of them show and trust."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import TYPE_CHECKING
+
+from psmds_dist.core.types import InputError
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+CERTIFICATE = "certificate.pem"
+KEY = "key.pem"
+
+
+def write_certificates(folder: str) -> None:
+    """Make a key and a certificate signed with it, valid for a year, that only this user can read.
+
+    Raises
+    ------
+    InputError
+        When there are some already.
+    """
+    from distributed import Security
+
+    certificate, key = (os.path.join(folder, name) for name in (CERTIFICATE, KEY))
+    for path in (certificate, key):
+        if os.path.lexists(path):
+            raise InputError(f"{path} is there already: give another directory, or delete both files.")
+    made = Security.temporary()
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    _write(key, made.tls_client_key)
+    _write(certificate, made.tls_client_cert)
+
+
+def _write(path: str, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def tls_security(folder: str) -> Security:
+    """What Dask needs to know to use the certificate and key in a directory.
+
+    Raises
+    ------
+    InputError
+        When they are missing, cannot be read or do not belong together.
+    """
+    from distributed import Security
+
+    certificate, key = (os.path.abspath(os.path.join(folder, name)) for name in (CERTIFICATE, KEY))
+    for path in (certificate, key):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise InputError(
+                f"the TLS file {path} cannot be read ({error.strerror}): give the directory that 'psmds certificates' "
+                "made."
+            ) from None
+    roles = ("client", "scheduler", "worker")
+    security = Security(
+        require_encryption=True,
+        tls_ca_file=certificate,
+        **{f"tls_{role}_cert": certificate for role in roles},
+        **{f"tls_{role}_key": key for role in roles},
+    )
+    try:
+        security.get_connection_args("client")
+    except ssl.SSLError as error:
+        raise InputError(
+            f"{certificate} and {key} are no certificate and its key ({error.reason or error}): make new ones "
+            "with 'psmds certificates'."
+        ) from None
+    return security
+
+
+def require_same_security(address: str, security: Security | None) -> None:
+    """Refuse a scheduler that uses TLS when we do not, and the other way round.
+
+    Raises
+    ------
+    InputError
+        In both cases.
+    """
+    from distributed import Security
+
+    ours = (security or Security()).get_connection_args("client")  # Dask's own settings may have it too
+    if address.startswith("tls://") and ours["ssl_context"] is None:
+        raise InputError(f"the scheduler at {address} uses TLS: pass --tls with the directory of its certificate.")
+    if ours["require_encryption"] and address.startswith("tcp://"):
+        raise InputError(f"the scheduler at {address} does not use TLS: leave out --tls, or start it with TLS.")

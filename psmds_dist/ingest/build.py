@@ -1,0 +1,220 @@
+"""The pass that writes a store and checks it on the way, and goes on where an interrupted one stopped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import numpy as np
+
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import Executor, InputCheck, InputError, Rows, RowSource
+from psmds_dist.core.validation import require_size
+from psmds_dist.data.cache import layout_of, testing_checksums
+from psmds_dist.data.ids import check_ids
+from psmds_dist.data.sources import TRIANGLES, ColumnSource, OneTriangle, Symmetrized, ZeroDiagonal
+from psmds_dist.ingest.check import (
+    SYMMETRY_TOL,
+    Progress,
+    conclude,
+    refuse_one_triangle,
+    refuse_similarities,
+    room_for,
+)
+from psmds_dist.ingest.diagnose import count_triangles
+from psmds_dist.ingest.scan import Finding, Scan, Scanner, group_size, panel_blocks, panels, split
+from psmds_dist.kernels.warm import warm_up_scan
+from psmds_dist.planning import memory
+from psmds_dist.utils.locks import owned
+from psmds_dist.utils.text import note_unsafe
+
+if TYPE_CHECKING:
+    from psmds_dist.data.store import PanelTarget, Target
+
+F = TypeVar("F", covariant=True)
+
+
+@dataclass(frozen=True)
+class BuildBlocks(Generic[F]):
+    """Work of the pass: write what is not written yet, and scan everything."""
+
+    source: RowSource
+    target: Target | PanelTarget
+    panel: int
+    scanner: Callable[[], Finding[F]]
+
+    def __call__(self, blocks: Sequence[int]) -> F:
+        """Build and scan ``blocks``."""
+        scanner, layout = self.scanner(), layout_of(self.source)
+        missing = self._scan_written(scanner, blocks)
+        # a copy gets checksums of its own, which would hide damage that those of the source show
+        for run, panel in panels(testing_checksums(self.source), missing, self.panel):
+            for block, rows in split(layout, run, panel):
+                self.target.write(block, rows)
+                scanner.add(block, rows)
+        return scanner.result()
+
+    def _scan_written(self, scanner: Finding[F], blocks: Sequence[int]) -> list[int]:
+        """Scan the blocks that an earlier run has written, and return the others."""
+        missing = [block for block in blocks if not self.target.has(block)]
+        written = sorted(set(blocks) - set(missing))
+        if written:
+            layout = layout_of(self.source)
+            buffer: Rows = np.empty((layout.rows, layout.columns), self.source.dtype)
+            stored = self.target.with_checksums()
+            for block in written:
+                lo, hi = layout.bounds(block)
+                try:
+                    stored.read(lo, hi, buffer)
+                except InputError:  # damaged on the way: its source is at hand, so write it again
+                    missing.append(block)
+                else:
+                    scanner.add(block, buffer[: hi - lo])
+        return missing
+
+
+def build(
+    source: RowSource,
+    path: str | os.PathLike[str],
+    executor: Executor,
+    *,
+    ids: Sequence[str] | None = None,
+    metric: str | None = None,
+    overwrite: bool = False,
+    symmetrize: bool = False,
+    triangle: str | None = None,
+    zero_diagonal: bool = False,
+    symmetry_tol: float = SYMMETRY_TOL,
+    memory_limit: int | None = None,
+    on_progress: Progress | None = None,
+) -> InputCheck:
+    """Write a source into a store and check it, in one pass.
+
+    An interrupted build leaves an unfinished store, which the same call completes; a finished one is checked again.
+    A store that fails the check is removed: everything in it is in the source still.
+
+    Parameters
+    ----------
+    source : RowSource
+        Where rows come from; its dtype is that of the store.
+    path : path
+        Directory of the store.
+    executor : Executor
+        Where to run.
+    ids : sequence of str, optional
+        Names of the points.
+    metric : str, optional
+        Name of the metric, for the record.
+    overwrite : bool
+        Whether a store that is at ``path`` already is removed first.
+    symmetrize : bool
+        Whether to write the mean of both orders of every pair.
+    triangle : {"upper", "lower", "auto"}, optional
+        Write the entries of this triangle on both sides of the diagonal, and ignore those of the other. ``"auto"``
+        counts the entries of both in a pass of its own and does so when one is empty.
+    zero_diagonal : bool
+        Whether to write zeros on the diagonal. Refused when the matrix looks like similarities.
+    symmetry_tol : float
+        Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square.
+    memory_limit : int, optional
+        Bytes that a worker may take.
+    on_progress : callable, optional
+        Called with the number of blocks done and the number of all.
+
+    Returns
+    -------
+    InputCheck
+
+    Raises
+    ------
+    InputError
+        With all that is wrong with the matrix.
+
+    Warns
+    -----
+    DissimilarityWarning
+        When entries were taken for rounded zeros, or behave like similarities.
+    """
+    from psmds_dist.data.store import create, require_apart  # late: needs Zarr
+
+    require_size(source.n)
+    names = None if ids is None else check_ids(ids, source.n)
+    note_unsafe(names)
+    require_apart(path, getattr(source, "path", None))
+    if zero_diagonal:
+        refuse_similarities(source, names)
+    source = _mirrored(source, executor, symmetrize, triangle, memory_limit)
+    rows = ZeroDiagonal(source) if zero_diagonal else source
+    room = room_for(memory.building, rows, executor, memory_limit)
+    with owned(path):
+        target = create(
+            path,
+            rows.n,
+            rows.dtype.name,
+            ids=names,
+            metric=metric,
+            source_fingerprint=rows.token,
+            overwrite=overwrite,
+        )
+        scan = _pass(rows, target, executor, room, on_progress)
+        with removed_if_refused(target):
+            check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
+        target.finish(check)
+    return check
+
+
+@contextmanager
+def removed_if_refused(target: Target | PanelTarget) -> Iterator[None]:
+    """Remove what was written where its check ends with an error: all of it is in the source still."""
+    try:
+        yield
+    except InputError:
+        target.discard()
+        raise
+
+
+def _mirrored(
+    source: RowSource, executor: Executor, symmetrize: bool, triangle: str | None, memory_limit: int | None
+) -> RowSource:
+    """Make the matrix symmetric, where that is asked for."""
+    if not symmetrize and triangle is None:
+        return source
+    if symmetrize and triangle is not None:
+        raise InputError(
+            "symmetrize=True (--symmetrize) takes the mean of both triangles and triangle (--triangle) one of them; "
+            "give one of the two."
+        )
+    if not hasattr(source, "read_columns"):
+        raise InputError(
+            "symmetrize=True (--symmetrize) and triangle (--triangle) are for matrices; distances are symmetric, so "
+            "leave them out."
+        )
+    columns = cast("ColumnSource", source)
+    if symmetrize:
+        refuse_one_triangle(source)
+        return Symmetrized(columns)
+    side = _side(source, executor, triangle, room_for(memory.building, source, executor, memory_limit))
+    return source if side is None else OneTriangle(columns, side)
+
+
+def _side(source: RowSource, executor: Executor, triangle: str | None, room: int) -> str | None:
+    """The triangle to use; None when both are filled and the matrix can be taken as it is."""
+    if triangle not in TRIANGLES:
+        raise InputError(f"triangle must be {', '.join(map(repr, TRIANGLES))} or None, not {triangle!r}.")
+    return count_triangles(source, executor, room).only if triangle == "auto" else triangle
+
+
+def _pass(source: RowSource, target: Target, executor: Executor, room: int, on_progress: Progress | None) -> Scan:
+    count = Layout(source.n).count
+    work = BuildBlocks(source, target, panel_blocks(source, room), partial(Scanner, source.n, source.dtype))
+    scan = Scan(source.n, source.dtype)
+    executor.prepare(partial(warm_up_scan, source.dtype.name))
+    for _, group in executor.run(work, range(count), group=group_size(source, executor, room)):
+        scan.add(group)
+        if on_progress is not None:
+            on_progress(scan.done, count)
+    return scan

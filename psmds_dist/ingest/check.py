@@ -1,0 +1,424 @@
+"""The input check: one streamed pass tells whether a matrix can be used, and what is wrong with it if not.
+
+A pair that differs from its mirror image by more than the tolerance is always noticed when the rest of its
+row is symmetric to rounding, and otherwise once it stands out of the row's other differences. All that is wrong with a
+matrix is said in one message, the worst first. What is suspicious but usable is a `DissimilarityWarning`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints, Rows, RowSource, Suspicion
+from psmds_dist.core.validation import require_size
+from psmds_dist.data.cache import stored, testing_checksums
+from psmds_dist.ingest.diagnose import Pair, Triangles, count_triangles, group_sizes, look_at_triangles, worst_pair
+from psmds_dist.ingest.scan import Fault, Scan, ScanBlocks, Scanner, group_size, largest_usable, runs
+from psmds_dist.ingest.similarity import Evidence, sample_points
+from psmds_dist.kernels.warm import warm_up_scan
+from psmds_dist.planning.memory import PANEL_BYTES, Needs, checking
+
+SYMMETRY_TOL = 1e-4
+"""Largest ``|t_ij - t_ji|`` that passes as rounding, as a share of the root mean square."""
+
+ROUNDING_TOL = 1e-5
+"""Largest distance from zero of a negative entry, or of one on the diagonal, that passes as a rounded zero, as a share
+of the root mean square of a typical row (the median, so that a few huge entries do not make others look small)."""
+
+Progress = Callable[[int, int], None]
+Ids = Sequence[str] | None
+
+
+def check_source(
+    source: RowSource,
+    executor: Executor,
+    *,
+    ids: Ids = None,
+    symmetry_tol: float = SYMMETRY_TOL,
+    memory_limit: int | None = None,
+    on_progress: Progress | None = None,
+) -> InputCheck:
+    """Read a whole matrix once and tell whether it can be used.
+
+    Parameters
+    ----------
+    source : RowSource
+        The matrix.
+    executor : Executor
+        Where to run.
+    ids : sequence of str, optional
+        Names of the rows, for messages.
+    symmetry_tol : float
+        Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square dissimilarity.
+    memory_limit : int, optional
+        Bytes that a worker may take.
+    on_progress : callable, optional
+        Called with the number of blocks done and the number of all.
+
+    Returns
+    -------
+    InputCheck
+        Scale and identity of the data.
+
+    Warns
+    -----
+    DissimilarityWarning
+        When entries were taken for rounded zeros, or behave like similarities.
+
+    Raises
+    ------
+    InputError
+        With all that is wrong, the worst first, and where it is.
+    """
+    require_size(source.n)
+    layout = Layout(source.n)
+    scan = Scan(source.n, source.dtype)
+    executor.prepare(partial(warm_up_scan, source.dtype.name))
+    room = room_for(checking, source, executor, memory_limit)
+    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n, source.dtype), room)
+    for _, group in executor.run(work, range(layout.count), group=group_size(source, executor, room)):
+        scan.add(group)
+        if on_progress is not None:
+            on_progress(scan.done, layout.count)
+    return conclude(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol, room=room)
+
+
+def room_for(kind: Callable[..., Needs], source: RowSource, executor: Executor, memory_limit: int | None) -> int:
+    """Bytes of rows that a pass may read together, within what its kind of pass needs besides."""
+    if memory_limit is None:
+        return PANEL_BYTES
+    return kind(stored(source), executor.n_workers, here=executor.in_process).room(memory_limit)
+
+
+def conclude(
+    scan: Scan,
+    source: RowSource,
+    executor: Executor,
+    *,
+    ids: Ids = None,
+    symmetry_tol: float = SYMMETRY_TOL,
+    room: int = PANEL_BYTES,
+) -> InputCheck:
+    """Judge a finished pass; ``source`` is read again only to explain what is wrong."""
+    judge = Judgement(scan, source, executor, ids, symmetry_tol, room)
+    problems = [problem for problem in judge.problems() if problem]
+    if problems:
+        raise InputError(" Also, ".join(problems))
+    found = judge.result()
+    found.suspicion.warn()
+    return found
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a finished pass says about a matrix; each kind of trouble is a sentence, or empty."""
+
+    scan: Scan
+    source: RowSource
+    executor: Executor
+    ids: Ids
+    symmetry_tol: float
+    room: int
+
+    def problems(self) -> list[str]:
+        """All that is wrong, the worst first."""
+        similarities = self._similarities()
+        entries_wrong = [] if similarities else [self._negative(), self._diagonal()]
+        return [
+            self._missing(),
+            self._infinite(),
+            self._huge(),
+            similarities,
+            *entries_wrong,
+            self._asymmetric(),
+            tiny(self.scan.dtype, self.scan.rms, self._highest),
+        ]
+
+    def result(self) -> InputCheck:
+        """What is known of a matrix without problems."""
+        scan, pair = self.scan, self._pair
+        negative = scan.fault("negative")
+        diagonal = np.abs(scan.diagonal)
+        return InputCheck(
+            n=scan.n,
+            dtype=scan.dtype.name,
+            highest=self._highest,
+            rms=scan.rms,
+            symmetry_tol=self.symmetry_tol,
+            asymmetry=None if pair is None else pair.difference / scan.rms,
+            digest=scan.digest,
+            suspicion=Suspicion(
+                rounded_negative=0 if negative is None else negative.count,
+                rounded_diagonal=int(np.count_nonzero(diagonal)),
+                largest_rounded=max(float(diagonal.max()), 0.0 if negative is None else -negative.value),
+                rms=scan.rms,
+                like_similarities=self._evidence.like_similarities,
+            ),
+        )
+
+    @property
+    def _highest(self) -> float:
+        return max(block.highest for block in self.scan.blocks)
+
+    @cached_property
+    def _zero(self) -> float:
+        """What passes as a rounded zero."""
+        return rounded_zero(self.scan.squares)
+
+    @cached_property
+    def _diagonal_entries(self) -> Floats:
+        """The diagonal, with rounded zeros as zeros."""
+        return np.where(np.abs(self.scan.diagonal) > self._zero, self.scan.diagonal, 0)
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        return Evidence.of(self.scan.sample, self._diagonal_entries, self.scan.squares, self.scan.n)
+
+    @cached_property
+    def _finite(self) -> bool:
+        return not any(self.scan.fault(kind) for kind in ("nan", "infinite", "huge"))
+
+    @cached_property
+    def _triangles(self) -> Triangles:
+        return count_triangles(self.source, self.executor, self.room)
+
+    @cached_property
+    def _pair(self) -> Pair | None:
+        """The worst pair, if any row is suspect.
+
+        One entry that differs by ``d`` moves both sketches of its row by ``d`` to ``2 d``, so nothing above the
+        bound escapes; noise in all entries together may raise a false suspicion, which this look then settles.
+        """
+        imbalance = self.scan.imbalance
+        if not (imbalance > self.symmetry_tol * self.scan.rms).any():
+            return None
+        return worst_pair(self.source, imbalance, self.executor, self.room)
+
+    def _where(self, fault: Fault) -> str:
+        return f"row {row_name(fault.row, self.ids)}, column {row_name(fault.column, self.ids)}"
+
+    def _missing(self) -> str:
+        fault = self.scan.fault("nan")
+        if fault is None:
+            return ""
+        n = self.scan.n
+        if fault.count >= n * (n - 1) // 2 and self._triangles.only:
+            return one_triangle(self._triangles)
+        return (
+            f"the matrix has {entries(fault.count, 'NaN')}, the first in {self._where(fault)}; missing pairs are not "
+            "supported where all are used, so fill them in, leave out their points, or embed through landmarks without "
+            "a full refinement (psmds landmarks fit, LandmarkMDS)."
+        )
+
+    def _infinite(self) -> str:
+        fault = self.scan.fault("infinite")
+        if fault is None:
+            return ""
+        return (
+            f"the matrix has {entries(fault.count, 'infinite')} as {self.scan.dtype.name}, the first in "
+            f"{self._where(fault)}; {self._groups()}replace them by finite dissimilarities or leave out their points."
+        )
+
+    def _huge(self) -> str:
+        fault = self.scan.fault("huge")
+        if fault is None:
+            return ""
+        return (
+            f"the squares of the dissimilarities overflow in computations with {self.scan.dtype.name}: "
+            f"{entries(fault.count, 'huge')}, the largest {fault.value:g} in {self._where(fault)}, above "
+            f"{largest_usable(self.scan.dtype):g}; {self._groups()}where such values stand for pairs without a "
+            "dissimilarity replace them or leave out their points, otherwise divide the matrix by a constant first."
+        )
+
+    def _groups(self) -> str:
+        """Say into which groups the points fall, when they do."""
+        sizes = group_sizes(self.source, self.executor, largest_usable(self.scan.dtype), self.room)
+        if len(sizes) == 1:
+            return ""
+        shown = ", ".join(f"{size:,}" for size in sizes[:5]) + ", ..." * (len(sizes) > 5)
+        return (
+            f"the points fall into {len(sizes):,} groups without a finite dissimilarity between them (of {shown} "
+            "points), which have no place relative to each other, so embed each group by itself, or "
+        )
+
+    def _similarities(self) -> str:
+        if not self._evidence.of_similarities:
+            return ""
+        signed = self.scan.fault("negative") is not None
+        points = np.arange(self.scan.n)
+        return like_similarities("the matrix", points, self._diagonal_entries, self.scan.rms, signed, self.ids)
+
+    def _negative(self) -> str:
+        fault = self.scan.fault("negative")
+        if fault is None or -fault.value <= self._zero:
+            return ""
+        return (
+            f"the matrix has {entries(fault.count, 'negative')}, the lowest in {self._where(fault)} "
+            f"({fault.value:g}), but dissimilarities are zero or more; correct them at their origin, and if these are "
+            "correlations r, use sqrt(2 (1 - r))."
+        )
+
+    def _diagonal(self) -> str:
+        diagonal = self._diagonal_entries
+        wrong = np.count_nonzero(diagonal)
+        if not wrong:
+            return ""
+        worst = int(np.abs(diagonal).argmax())
+        return (
+            f"the diagonal is not zero in {wrong} of {diagonal.size} rows, the largest "
+            f"{diagonal[worst]:g} in row {row_name(worst, self.ids)}; set it to zero (numpy.fill_diagonal, or "
+            "psmds ingest --zero-diagonal)."
+        )
+
+    def _asymmetric(self) -> str:
+        if not self._finite:
+            return ""
+        pair, rms = self._pair, self.scan.rms
+        if pair is None or pair.difference <= self.symmetry_tol * rms:
+            return ""
+        if 0 in (pair.value, pair.mirrored) and self._triangles.only:
+            return one_triangle(self._triangles)
+        i, j = row_name(pair.i, self.ids), row_name(pair.j, self.ids)
+        return (
+            f"the matrix is not symmetric: the worst pair found is {i} and {j}, with {pair.value:.9g} in row "
+            f"{pair.i} and {pair.mirrored:.9g} in row {pair.j}, which differ by {pair.difference / rms:.2g} of "
+            f"the root mean square ({rms:.6g}) where {self.symmetry_tol:g} is tolerated; use symmetrize=True "
+            "(psmds ingest --symmetrize) to take the mean of both orders, which has the same best map."
+        )
+
+
+def refuse_one_triangle(source: RowSource) -> None:
+    """Look at some rows of a matrix before the mean of both orders is taken, which would halve a lone triangle.
+
+    Raises
+    ------
+    InputError
+        When one side of the diagonal is empty there.
+    """
+    found = look_at_triangles(source)
+    if found.only:
+        raise InputError(one_triangle(found))
+
+
+def one_triangle(found: Triangles) -> str:
+    """Say that only one side of the diagonal is filled."""
+    filled = found.only
+    return (
+        f"only the {filled} triangle of the matrix is filled: {found.upper:,} entries looked at above the diagonal and "
+        f"{found.lower:,} below are neither zero nor missing; use psmds ingest --triangle {filled} (build with "
+        f"triangle={filled!r}), or in NumPy t = numpy.{'triu' if filled == 'upper' else 'tril'}(t); t + t.T. "
+        "The mean of both orders (symmetrize) would halve all dissimilarities."
+    )
+
+
+def rounded_zero(squares: Floats) -> float:
+    """Distance from zero that passes as rounding, from each row's sum of squares off the diagonal."""
+    middle, mean = float(np.partition(squares, squares.size // 2)[squares.size // 2]), float(squares.mean())
+    return ROUNDING_TOL * math.sqrt((min(middle, mean) or mean) / max(1, squares.size - 1))
+
+
+def refuse_similarities(source: RowSource, ids: Ids = None) -> None:
+    """Look at some rows of a matrix before its diagonal is set to zero, which would hide what it holds.
+
+    Raises
+    ------
+    InputError
+        When it looks like similarities.
+    """
+    n, points = source.n, sample_points(source.n)
+    rows: Rows = np.empty((points.size, n), source.dtype)
+    for run in runs(points.tolist(), points.size):
+        first = int(np.searchsorted(points, run.start))
+        source.read(run.start, run.stop, rows[first : first + len(run)])
+    usable = np.where(np.abs(rows) <= largest_usable(rows.dtype), rows, 0)
+    diagonal = usable[np.arange(points.size), points].astype(np.float64)
+    squares = np.square(usable, dtype=np.float64).sum(axis=1) - diagonal**2
+    diagonal[np.abs(diagonal) <= rounded_zero(squares)] = 0
+    sample = rows[:, points].astype(np.float64)
+    if Evidence.of(sample, diagonal, squares, n).of_similarities:
+        rms = math.sqrt(float(squares.sum()) / (points.size * (n - 1)))
+        raise InputError(like_similarities("the matrix", points, diagonal, rms, bool((sample < 0).any()), ids))
+
+
+def like_similarities(what: str, points: Ints, diagonal: Floats, rms: float, signed: bool, ids: Ids) -> str:
+    """Say that a matrix or panel holds similarities, as what some points have on the diagonal tells.
+
+    Parameters
+    ----------
+    what : str
+        What it is called.
+    points : (k,) array
+        Points that were looked at.
+    diagonal : (k,) array
+        Their diagonal entries, rounded zeros as zeros.
+    rms : float
+        Root mean square of other entries.
+    signed : bool
+        Whether some entries are negative.
+    ids : sequence of str or None
+        Names of all points.
+    """
+    there = diagonal != 0
+    own = diagonal[there]
+    top, constant = float(own.mean()), bool(np.ptp(own) <= 1e-6 * own.max())
+    lacking = ""
+    if not there.all():
+        first = row_name(int(points[there.argmin()]), ids)
+        lacking = f"; {points.size - own.size} rows have zero there, the first is {first}: repair or leave them out"
+    remedy = _remedy(top, constant, signed)
+    return (
+        f"{what} looks like similarities: its largest values are on the diagonal (mean {top:g} in "
+        f"{own.size} rows, against a root mean square of {rms:g} elsewhere), so {remedy}{lacking}."
+    )
+
+
+def _remedy(top: float, constant: bool, signed: bool) -> str:
+    """Say how similarities with ``top`` on the diagonal become dissimilarities."""
+    if signed and constant:
+        return "turn correlations r into dissimilarities first, by sqrt(2 (1 - r))"
+    if constant:
+        return f"turn them into dissimilarities first, for example by {top:g} - s, with a diagonal of zeros"
+    return "turn them into dissimilarities first, for example by sqrt(s_ii + s_jj - 2 s_ij)"
+
+
+def tiny(dtype: np.dtype[Any], rms: float, highest: float) -> str:
+    """Say that dissimilarities have lost their digits, or would in float64 squares of differences."""
+    name, limits = dtype.name, np.finfo(dtype)
+    if highest <= 0:
+        return f"all dissimilarities are zero as {name}, so there is nothing to map; check how they were computed."
+    least = float(limits.tiny / limits.eps)
+    if rms < (math.sqrt(least) if name == "float64" else least):
+        return (
+            f"the dissimilarities, at most {highest:g}, are too small for the digits of {name}; multiply the matrix "
+            "by a constant first."
+        )
+    return ""
+
+
+def refuse_tiny(dtype: np.dtype[Any], rms: float, highest: float) -> None:
+    """Refuse what `tiny` describes.
+
+    Raises
+    ------
+    InputError
+        With its sentence.
+    """
+    if problem := tiny(dtype, rms, highest):
+        raise InputError(problem)
+
+
+def row_name(row: int, ids: Ids) -> str:
+    """Return a row as people know it."""
+    return f"{row}" if ids is None else f"{row} (id {ids[row]!r})"
+
+
+def entries(count: int, kind: str) -> str:
+    """Count entries in words."""
+    return f"{count} {kind} entr{'y' if count == 1 else 'ies'}"

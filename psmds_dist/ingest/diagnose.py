@@ -1,0 +1,172 @@
+"""Passes over a matrix that cannot be used, to say why: the pair, the empty triangle, the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import Executor, Floats, Ints, Rows, RowSource
+from psmds_dist.data.cache import testing_checksums
+from psmds_dist.ingest.scan import GatherColumns, ScanBlocks, group_size
+from psmds_dist.planning.memory import PANEL_BYTES
+
+LOOK_BYTES = 64_000_000
+"""Rows and columns gathered for an entry-by-entry comparison, in float64."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An entry and its mirror image."""
+
+    i: int
+    j: int
+    value: float
+    mirrored: float
+
+    @property
+    def difference(self) -> float:
+        """How far apart the two are."""
+        return abs(self.value - self.mirrored)
+
+
+def worst_pair(source: RowSource, imbalance: Floats, executor: Executor, room: int = PANEL_BYTES) -> Pair:
+    """Compare the most suspect rows with the columns of the same index, entry by entry, and return the worst pair.
+
+    Parameters
+    ----------
+    source : RowSource
+        The matrix.
+    imbalance : (n,) array
+        How suspect each row is.
+    executor : Executor
+        Where to run.
+    room : int
+        Bytes for rows and columns: columns are gathered, as many at a time as it holds, each time in another pass.
+    """
+    count = max(16, LOOK_BYTES // (16 * source.n))
+    suspects = np.sort(np.argsort(-imbalance, kind="stable")[:count])
+    room //= 2
+    step = max(1, room // (16 * source.n))
+    pairs = [
+        pair
+        for first in range(0, suspects.size, step)
+        for pair in _compared(source, suspects[first : first + step], executor, room)
+    ]
+    return max(pairs, key=lambda pair: pair.difference)
+
+
+def _compared(source: RowSource, suspects: Ints, executor: Executor, room: int) -> Iterator[Pair]:
+    """The worst pair of each suspect row."""
+    columns = np.empty((source.n, suspects.size))
+    work, size = GatherColumns(source, suspects, room), group_size(source, executor, room)
+    for _, parts in executor.run(work, range(Layout(source.n).count), group=size):
+        for lo, part in parts:
+            columns[lo : lo + len(part)] = part
+    row = np.empty((1, source.n), source.dtype)
+    for k, i in enumerate(suspects.tolist()):
+        source.read(i, i + 1, row)
+        j = int(np.abs(row[0] - columns[:, k]).argmax())
+        yield Pair(i, j, float(row[0, j]), float(columns[j, k]))
+
+
+@dataclass(frozen=True)
+class Triangles:
+    """How many entries on each side of the diagonal are neither zero nor missing."""
+
+    lower: int
+    upper: int
+
+    @property
+    def only(self) -> str | None:
+        """The triangle that is filled, ``"lower"`` or ``"upper"``, when the other one is empty."""
+        if (self.lower == 0) == (self.upper == 0):
+            return None
+        return "upper" if self.upper else "lower"
+
+
+class TriangleCounter:
+    """Counts the filled entries of some blocks on each side of the diagonal."""
+
+    def __init__(self, n: int) -> None:
+        self._layout = Layout(n)
+        self._lower = self._upper = 0
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Count in the rows of ``block``."""
+        found = count_sides(rows, self._layout.bounds(block)[0])
+        self._lower += found.lower
+        self._upper += found.upper
+
+    def result(self) -> Triangles:
+        """Return the counts."""
+        return Triangles(self._lower, self._upper)
+
+
+def count_sides(rows: Rows, lo: int) -> Triangles:
+    """Count the filled entries on each side of the diagonal in neighbouring rows, of which ``lo`` is the first."""
+    filled = (rows != 0) & ~np.isnan(rows)
+    hi = lo + len(rows)
+    corner = filled[:, lo:hi]
+    lower = np.count_nonzero(filled[:, :lo]) + np.count_nonzero(np.tril(corner, -1))
+    upper = np.count_nonzero(filled[:, hi:]) + np.count_nonzero(np.triu(corner, 1))
+    return Triangles(int(lower), int(upper))
+
+
+def count_triangles(source: RowSource, executor: Executor, room: int = PANEL_BYTES) -> Triangles:
+    """Count the filled entries on each side of the diagonal, in one pass."""
+    work = ScanBlocks(testing_checksums(source), partial(TriangleCounter, source.n), room)
+    blocks = range(Layout(source.n).count)
+    found = [part for _, part in executor.run(work, blocks, group=group_size(source, executor, room))]
+    return Triangles(sum(part.lower for part in found), sum(part.upper for part in found))
+
+
+def look_at_triangles(source: RowSource, rows: int = 64) -> Triangles:
+    """Count them in some rows, evenly spread: enough to see that one side of the diagonal was never filled."""
+    row: Rows = np.empty((1, source.n), source.dtype)
+    found = []
+    for i in np.unique(np.linspace(0, source.n - 1, rows).astype(np.int64)).tolist():
+        source.read(i, i + 1, row)
+        found.append(count_sides(row, i))
+    return Triangles(sum(part.lower for part in found), sum(part.upper for part in found))
+
+
+class GroupFinder:
+    """Joins points that have a usable entry between them, within the rows of some blocks."""
+
+    def __init__(self, n: int, largest: float) -> None:
+        self._layout = Layout(n)
+        self._largest = largest
+        self._label = np.arange(n)
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Join what the rows of ``block`` join."""
+        lo, _ = self._layout.bounds(block)
+        for k, row in enumerate(rows):
+            near = np.isfinite(row) & (row <= self._largest)
+            near[lo + k] = True
+            joined = np.unique(self._label[near])
+            if joined.size > 1:
+                self._label[np.isin(self._label, joined)] = joined[0]
+
+    def result(self) -> Ints:
+        """A label for each point; those of joined points are equal."""
+        return self._label
+
+
+def group_sizes(source: RowSource, executor: Executor, largest: float, room: int = PANEL_BYTES) -> list[int]:
+    """Sizes of the groups of points between which no entry is finite and at most ``largest``, the largest first."""
+    n = source.n
+    work = ScanBlocks(testing_checksums(source), partial(GroupFinder, n, largest), room)
+    blocks = range(Layout(n).count)
+    found = [labels for _, labels in executor.run(work, blocks, group=group_size(source, executor, room))]
+    ends: tuple[Any, Any] = (np.tile(np.arange(n), len(found)), np.concatenate(found))
+    joined = coo_array((np.ones(ends[0].size, bool), ends), shape=(n, n))
+    _, label = connected_components(joined, directed=False)
+    return sorted(np.bincount(label).tolist(), reverse=True)

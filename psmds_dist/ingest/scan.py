@@ -1,0 +1,319 @@
+"""Streamed passes over the rows of a source: reading in panels, and what is noted of each block."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Generic, Protocol, TypeVar
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import Executor, Floats, Ints, Rows, RowSource
+from psmds_dist.data.cache import announce_later, layout_of
+from psmds_dist.ingest.similarity import sample_points
+from psmds_dist.kernels.jit import threads_for
+from psmds_dist.kernels.scan import SKETCHES, scan_rows
+from psmds_dist.planning.memory import PANEL_BYTES
+
+_KEY = 0x70736D6473
+
+F = TypeVar("F", covariant=True)
+
+
+class Finding(Protocol[F]):
+    """What collects findings about the blocks of one group, as `Scanner` does."""
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Look at the rows of ``block``."""
+
+    def result(self) -> F:
+        """Return what was found."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How many entries of a block are wrong in one way, and where the worst of them is, or the first of equals."""
+
+    count: int
+    row: int
+    column: int
+    value: float
+
+
+@dataclass(frozen=True)
+class BlockScan:
+    """What is known of one block of rows."""
+
+    block: int
+    squares: Floats
+    """Sums of squares of the rows; of their usable entries where some are not finite, or huge."""
+
+    diagonal: Floats
+    sketch: Floats
+    sample: Rows
+    """Rows of this block among those of `psmds_dist.ingest.similarity.sample_points`, at the columns of those."""
+
+    highest: float
+    """Largest of the usable entries."""
+
+    checksum: int
+    nan: Fault | None = None
+    infinite: Fault | None = None
+    huge: Fault | None = None
+    """Finite entries beyond `largest_usable`."""
+
+    negative: Fault | None = None
+
+
+@dataclass(frozen=True)
+class GroupScan:
+    """Scans of some blocks, and their weighted column sums.
+
+    The sums depend in their last bits on how blocks are grouped, so they are compared and never reported.
+    """
+
+    blocks: tuple[BlockScan, ...]
+    columns: Floats
+
+
+@lru_cache(maxsize=1)
+def sketch_weights(n: int) -> Floats:
+    """Weights of the symmetry sketch: random signs times random sizes, so that equal faults do not cancel."""
+    random = np.random.Generator(np.random.Philox(key=[_KEY, n]))
+    sizes = random.uniform(1.0, 2.0, (SKETCHES, n))
+    weights: Floats = sizes * random.choice([-1.0, 1.0], (SKETCHES, n))
+    return weights
+
+
+def largest_usable(dtype: np.dtype[Any]) -> float:
+    """Largest entry that solvers can compute with: moves, squares and their sums must not overflow."""
+    return 1e37 if dtype.itemsize == 4 else 1e150
+
+
+class Scanner:
+    """Collects the scans of the blocks of one group."""
+
+    def __init__(self, n: int, dtype: np.dtype[Any]) -> None:
+        self._layout = Layout(n)
+        self._largest = largest_usable(dtype)
+        self._points = sample_points(n)
+        self._weights = sketch_weights(n)
+        self._columns = np.zeros((SKETCHES, n))
+        self._blocks: list[BlockScan] = []
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Scan the rows of ``block``."""
+        lo, hi = self._layout.bounds(block)
+        squares, sketch, low, high = scan_rows(rows, lo, self._weights, self._columns)
+        faults: dict[str, Fault | None] = {}
+        if low < 0 or high > self._largest or not math.isfinite(squares.sum()):
+            faults = _faults(rows, lo)
+            usable = np.where(np.abs(rows) <= self._largest, rows, 0)
+            squares, high = np.square(usable, dtype=np.float64).sum(axis=1), float(usable.max())
+        diagonal = np.diagonal(rows, lo).astype(np.float64)
+        sample = rows.take(self._sampled(lo, hi), axis=0).take(self._points, axis=1)
+        checksum = google_crc32c.value(rows)
+        self._blocks.append(BlockScan(block, squares, diagonal, sketch, sample, high, checksum, **faults))
+
+    def _sampled(self, lo: int, hi: int) -> Ints:
+        """Which of the rows ``lo`` to ``hi`` are in the sample, counted from ``lo``."""
+        first, last = (bisect_left(self._points, row) for row in (lo, hi))
+        return self._points[first:last] - lo
+
+    def result(self) -> GroupScan:
+        """Return what was collected."""
+        return GroupScan(tuple(self._blocks), self._columns)
+
+
+def _faults(rows: Rows, lo: int) -> dict[str, Fault | None]:
+    infinite = np.isinf(rows)
+    wrong = {
+        "nan": np.isnan(rows),
+        "infinite": infinite,
+        "huge": (rows > largest_usable(rows.dtype)) & ~infinite,
+        "negative": (rows < 0) & ~infinite,
+    }
+    return {kind: find_fault(mask, rows, lo) for kind, mask in wrong.items()}
+
+
+def find_fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> Fault | None:
+    """Return the entry farthest from zero among those that are wrong, and their count; ``rows`` begin at ``lo``."""
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return None
+    i, j = divmod(int(np.where(wrong, np.abs(rows), -1).argmax()), rows.shape[1])
+    return Fault(count, lo + i, j, float(rows[i, j]))
+
+
+def total_fault(faults: Sequence[Fault | None]) -> Fault | None:
+    """Return the worst of some faults, with the count of all."""
+    found = [fault for fault in faults if fault is not None]
+    if not found:
+        return None
+    worst = max(found, key=lambda fault: math.inf if math.isnan(fault.value) else abs(fault.value))
+    return replace(worst, count=sum(fault.count for fault in found))
+
+
+class Scan:
+    """What a pass has found so far; groups may come in any order."""
+
+    def __init__(self, n: int, dtype: np.dtype[Any]) -> None:
+        self.n = n
+        self.dtype = dtype
+        self._blocks: dict[int, BlockScan] = {}
+        self._columns = np.zeros((SKETCHES, n))
+
+    def add(self, group: GroupScan) -> None:
+        """Take in the scans of a group of blocks."""
+        self._blocks.update((scan.block, scan) for scan in group.blocks)
+        for name in ("blocks", "diagonal", "squares"):
+            self.__dict__.pop(name, None)
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities are told of where they stand
+            self._columns += group.columns
+
+    @property
+    def done(self) -> int:
+        """Blocks seen."""
+        return len(self._blocks)
+
+    @cached_property
+    def blocks(self) -> list[BlockScan]:
+        """Scans in the order of their blocks, so that sums over them always have the same bits."""
+        return [self._blocks[k] for k in sorted(self._blocks)]
+
+    @cached_property
+    def diagonal(self) -> Floats:
+        """All diagonal entries."""
+        return np.concatenate([scan.diagonal for scan in self.blocks])
+
+    @cached_property
+    def squares(self) -> Floats:
+        """Sum of squares of each row off the diagonal, over usable entries."""
+        diagonal = self.diagonal
+        own = np.where(np.abs(diagonal) <= largest_usable(self.dtype), diagonal, 0) ** 2
+        squares: Floats = np.maximum(0, np.concatenate([scan.squares for scan in self.blocks]) - own)
+        return squares
+
+    @property
+    def sample(self) -> Rows:
+        """Entries between the points of `psmds_dist.ingest.similarity.sample_points`."""
+        return np.concatenate([scan.sample for scan in self.blocks])
+
+    def fault(self, kind: str) -> Fault | None:
+        """The worst entry of a kind (``"nan"``, ``"infinite"``, ``"huge"``, ``"negative"``), and the count of all."""
+        return total_fault([getattr(scan, kind) for scan in self.blocks])
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the entries off the diagonal."""
+        return math.sqrt(float(self.squares.sum()) / (self.n * (self.n - 1)))
+
+    @property
+    def imbalance(self) -> Floats:
+        """Largest difference between the sketches of each row and of the column of the same index."""
+        sketch = np.concatenate([scan.sketch for scan in self.blocks])
+        worst: Floats = np.abs(sketch - self._columns.T).max(axis=1)
+        return worst
+
+    @property
+    def digest(self) -> str:
+        """Identity of the rows seen."""
+        checksums = np.array([scan.checksum for scan in self.blocks], "<u4")
+        head = f"{self.n} {self.dtype.name} ".encode()
+        return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
+
+
+def runs(blocks: Iterable[int], most: int) -> Iterator[range]:
+    """Cut ``blocks`` into runs of at most ``most`` consecutive ones."""
+    first: int | None = None
+    last = -1
+    for block in sorted(blocks):
+        if first is not None and (block != last + 1 or block - first >= most):
+            yield range(first, last + 1)
+            first = None
+        first, last = (block if first is None else first), block
+    if first is not None:
+        yield range(first, last + 1)
+
+
+def panels(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tuple[range, Rows]]:
+    """Read ``blocks`` of a source, up to ``most`` consecutive ones with one call, into one buffer.
+
+    Rows that are in memory anyway are used where they are.
+    """
+    layout = layout_of(source)
+    matrix: Rows | None = getattr(source, "resident", None)
+    if matrix is not None:
+        yield from ((run, matrix[layout.bounds(run[0])[0] : layout.bounds(run[-1])[1]]) for run in runs(blocks, most))
+        return
+    buffer: Rows = np.empty((min(most, len(blocks)) * layout.rows, layout.columns), source.dtype)
+    parts = list(runs(blocks, most))
+    spans = [(layout.bounds(run[0])[0], layout.bounds(run[-1])[1]) for run in parts]
+    for turn, (run, (lo, hi)) in enumerate(zip(parts, spans, strict=True)):
+        announce_later(source, spans, turn)
+        source.read(lo, hi, buffer)
+        yield run, buffer[: hi - lo]
+
+
+def split(layout: Layout, run: range, panel: Rows) -> Iterator[tuple[int, Rows]]:
+    """Cut the rows of a run into those of its blocks."""
+    for k, block in enumerate(run):
+        yield block, panel[k * layout.rows : (k + 1) * layout.rows]
+
+
+def panel_blocks(source: RowSource, limit: int = PANEL_BYTES) -> int:
+    """Blocks to read together, so that rows stored together are read once, as far as memory allows."""
+    layout = layout_of(source)
+    most = limit // (layout.rows * layout.columns * source.dtype.itemsize)
+    return max(1, min(-(-source.band // layout.rows), most))
+
+
+@dataclass(frozen=True)
+class ScanBlocks(Generic[F]):
+    """Work of the pass over rows that exist already."""
+
+    source: RowSource
+    scanner: Callable[[], Finding[F]]
+    limit: int = PANEL_BYTES
+    """Bytes of rows to read together at the most."""
+
+    def __call__(self, blocks: Sequence[int]) -> F:
+        """Scan ``blocks``."""
+        scanner, layout = self.scanner(), layout_of(self.source)
+        with threads_for(layout.rows * layout.columns):  # once for all blocks: small ones take no longer
+            for run, panel in panels(self.source, blocks, panel_blocks(self.source, self.limit)):
+                for block, rows in split(layout, run, panel):
+                    scanner.add(block, rows)
+        return scanner.result()
+
+
+@dataclass(frozen=True)
+class GatherColumns:
+    """Work of the second look: entries of a few columns."""
+
+    source: RowSource
+    columns: Ints
+    limit: int = PANEL_BYTES
+    """Bytes of rows to read together at the most."""
+
+    def __call__(self, blocks: Sequence[int]) -> list[tuple[int, Floats]]:
+        """Return, for each of ``blocks``, its first row and its entries in the columns."""
+        found = []
+        for run, panel in panels(self.source, blocks, panel_blocks(self.source, self.limit)):
+            lo, _ = Layout(self.source.n).bounds(run[0])
+            found.append((lo, panel[:, self.columns].astype(np.float64)))
+        return found
+
+
+def group_size(source: RowSource, executor: Executor, limit: int = PANEL_BYTES) -> int:
+    """Blocks a task of a pass: several tasks a worker for progress, each of whole panels."""
+    panel = panel_blocks(source, limit)
+    share = layout_of(source).count // (8 * executor.n_workers)
+    return max(1, share // panel) * panel

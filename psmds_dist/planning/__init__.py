@@ -1,0 +1,1 @@
+"""Pure planning: what a run takes in memory and time."""

@@ -1,0 +1,346 @@
+"""How long a run takes, and what holds it up: a model, pure. Its rates come from `psmds_dist.api.probe`, or are given.
+
+A pass costs what its slowest stream costs, as rows are read ahead while the kernel works, on the same cores where
+reading keeps one busy; what goes through the scheduler and through the process that started the run comes on top, for
+a round ends with a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+ROUNDS = 2
+"""Rounds of an epoch, each with a barrier."""
+
+EPOCHS = {"landmarks": 8, "random": 90}
+"""Epochs to expect by the start of a solve: data sets differ by a factor of two either way."""
+
+LANDMARK_EPOCHS = 18
+"""Epochs over all pairs of landmarks until they are mapped: two starts on half of them, and a few epochs for all."""
+
+PROOF = 0.8
+"""The same again for the curve of a landmark fit, with the first eighth, quarter, half and all of the landmarks."""
+
+PLACING = 30.0
+"""What placing a point against a landmark costs, in pairs of the move kernel (``--only planning``): points that fit
+exactly are placed to more digits, and cost many times as much."""
+
+MEASURED = 1.0
+"""What a pair costs in float64 when a map is measured, in pairs of the move kernel at two dimensions."""
+
+CHECKED = 0.4
+"""What the input check of a pair costs, in pairs of the move kernel at two dimensions."""
+
+ROUND_BASE, ROUND_WORKER = 0.012, 0.0045
+"""Seconds of a round on a cluster, and of each of its workers in it: processor time of scheduler and client together
+(``python -m tests.benchmarks --only overhead scheduler``)."""
+
+ASK_BASE, ASK_WORKER = 0.005, 0.0015
+"""The same where workers are asked directly (``python -m tests.benchmarks --only planning`` holds it against runs)."""
+
+INLINE = 2**22
+"""Most bytes that workers are asked with directly in a round; what is larger they fetch from each other."""
+
+HANDED = 6.5e-11
+"""Seconds that a byte takes beside being read: a thread is woken for every block, and a kernel begins anew."""
+
+TOUCHED = 5e-11
+"""Seconds that a byte takes beside this when it is kept: its memory is new, and its checksum is tested."""
+
+LOCAL_EPOCH = 5e-4
+"""Seconds of an epoch in this process beside its kernels."""
+
+CURVE = 4
+"""Maps for the curve of a landmark fit."""
+
+SMALL_EPOCHS = 60
+"""Epochs of such a map, most of them over a part of the landmarks."""
+
+ANSWER = 18
+"""Bytes of a point's answer in a round."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What machines do in a second.
+
+    Attributes
+    ----------
+    roots : float
+        Square roots of the move kernel, a thread; a pair of points takes ``2 L + 1``.
+    distances : float
+        Distances from points that a process computes, where nothing is stored.
+    disk : float
+        Bytes that a worker reads.
+    reading : float
+        Processor seconds in a second of reading: 1 for files in the page cache, near 0 where a device is waited for.
+    network : float
+        Bytes that the scheduler, or the process that started the run, sends or receives.
+    round_base, round_worker : float
+        Seconds of a round beside all this, and of each worker in it.
+    ask_base, ask_worker : float
+        The same where little goes to the workers, so that they are asked directly.
+    point : float
+        Seconds for a point's move in the process that started the run.
+    """
+
+    roots: float
+    distances: float = 30e6
+    disk: float = 1e9
+    reading: float = 0.0
+    network: float = 1.25e9
+    round_base: float = ROUND_BASE
+    round_worker: float = ROUND_WORKER
+    ask_base: float = ASK_BASE
+    ask_worker: float = ASK_WORKER
+    point: float = 1e-7
+
+    def pairs(self, dims: int) -> float:
+        """Pairs of points a thread, all axes tried both ways."""
+        return self.roots / (2 * dims + 1)
+
+    def round(self, workers: int, nbytes: float) -> float:
+        """Seconds of a round with so many workers, each of which is sent so many bytes."""
+        if workers * nbytes <= INLINE:
+            return self.ask_base + self.ask_worker * workers
+        return self.round_base + self.round_worker * workers
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done, and by whom.
+
+    Attributes
+    ----------
+    n : int
+        Points.
+    dims : int
+        Dimensions of the map.
+    workers, threads : int
+        Processes, and kernel threads of each.
+    landmarks : int
+        Landmarks of a fit through them; 0 for a solve on the whole matrix.
+    itemsize : int
+        Bytes of a number.
+    kept : float
+        Share of the rows that workers keep in memory.
+    read_cost : float
+        How often a pass reads a stored byte that is not kept.
+    epochs : int
+        Epochs of a solve.
+    start : int
+        Landmarks that a solve begins with; 0 for a start at random.
+    checked : bool
+        Whether the input check was done before.
+    computed : bool
+        Whether dissimilarities are computed from points, and not read.
+    local : bool
+        Whether this process does the work itself.
+    """
+
+    n: int
+    dims: int = 2
+    workers: int = 1
+    threads: int = 1
+    landmarks: int = 0
+    itemsize: int = 4
+    kept: float = 0.0
+    read_cost: float = 1.0
+    epochs: int = EPOCHS["landmarks"]
+    start: int = 0
+    checked: bool = False
+    computed: bool = False
+    local: bool = True
+
+    @property
+    def columns(self) -> int:
+        """Numbers in a row."""
+        return self.landmarks or self.n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.n * self.columns * self.itemsize
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Seconds that a part of a run takes of each thing that can hold it up.
+
+    Attributes
+    ----------
+    kernel, disk, distances : float
+        Of the workers; the longest of the three counts, as rows are read, or computed from points, ahead.
+    busy : float
+        Of a worker's cores while it reads or computes rows; the kernel has to wait for them.
+    network, scheduler, here : float
+        Of the barrier: bytes on their way, tasks, and work in the process that started the run.
+    disk_bytes, network_bytes : float
+        Bytes read by all workers, and bytes that go through the scheduler.
+    """
+
+    name: str
+    kernel: float = 0.0
+    disk: float = 0.0
+    distances: float = 0.0
+    busy: float = 0.0
+    network: float = 0.0
+    scheduler: float = 0.0
+    here: float = 0.0
+    disk_bytes: float = 0.0
+    network_bytes: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from its begin to its end."""
+        return max(self.kernel + self.busy, self.disk, self.distances) + self.network + self.scheduler + self.here
+
+
+RESOURCES = {
+    "kernel": "the kernel",
+    "disk": "the disk",
+    "distances": "distances, as they are computed",
+    "network": "the network",
+    "scheduler": "the scheduler",
+    "here": "the process that starts the run",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A run, stage by stage."""
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole run."""
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of each thing that can hold a run up; kernel, disk and distances overlap."""
+        return {name: sum(getattr(stage, name) for stage in self.stages) for name in RESOURCES}
+
+    @property
+    def bottleneck(self) -> str:
+        """What saturates first, in words."""
+        parts = self.parts
+        return RESOURCES[max(parts, key=lambda name: parts[name])]
+
+    @property
+    def disk_bytes(self) -> float:
+        """Bytes that all workers read."""
+        return sum(stage.disk_bytes for stage in self.stages)
+
+    @property
+    def network_bytes(self) -> float:
+        """Bytes that go through the scheduler and the process that started the run."""
+        return sum(stage.network_bytes for stage in self.stages)
+
+
+def estimate(job: Job, rates: Rates) -> Estimate:
+    """Estimate a run: a solve on the whole matrix, or a fit through landmarks."""
+    return Estimate(tuple(_landmark_stages(job, rates) if job.landmarks else _exact_stages(job, rates)))
+
+
+def _exact_stages(job: Job, rates: Rates) -> Sequence[Stage]:
+    stages = [] if job.checked else [_pass("check", job, rates, pairs=CHECKED * 5 / (2 * job.dims + 1), answer=32)]
+    if job.start:
+        stages += _solved("landmark start", job, rates, job.start, proof=False)
+        stages.append(_start(job, rates))
+    first = 1 if job.kept and job.epochs else 0
+    left = 1 - job.kept * first
+    epoch = partial(_pass, job=job, rates=rates, pairs=1.0, answer=ANSWER / ROUNDS, snapshot=4, rounds=ROUNDS)
+    if first:
+        stages.append(epoch("first epoch", kept=job.kept))
+    stages.append(epoch("epochs", share=left, times=job.epochs - first))
+    scale = MEASURED * 5 / (2 * job.dims + 1)
+    stages.append(_pass("measurement", job, rates, share=left, pairs=scale, answer=24, snapshot=8))
+    return stages
+
+
+def _start(job: Job, rates: Rates) -> Stage:
+    """Everybody is placed against landmarks in the process that starts the run."""
+    seconds = job.n * job.start * PLACING / (rates.pairs(job.dims) * job.threads)
+    taken = job.n * job.start * job.itemsize
+    return Stage("placing", here=seconds, disk=taken / rates.disk, disk_bytes=taken)
+
+
+def _landmark_stages(job: Job, rates: Rates) -> Sequence[Stage]:
+    placing = _pass("placement", job, rates, pairs=PLACING, answer=8 * (job.dims + 4))
+    return [*_solved("landmarks", job, rates, job.landmarks, proof=True), placing]
+
+
+def _solved(name: str, job: Job, rates: Rates, size: int, *, proof: bool) -> list[Stage]:
+    """Landmarks are embedded where the run was started, from several starts."""
+    solves = 1 + (PROOF if proof else 0)
+    threads = min(job.threads, max(1, size**2 // (2 * PAIRS_A_THREAD)))
+    kernel = solves * LANDMARK_EPOCHS * size**2 / (rates.pairs(job.dims) * threads)
+    return [Stage(name, here=kernel + (1 + CURVE * proof) * SMALL_EPOCHS * LOCAL_EPOCH)]
+
+
+def _contended(kernel: float, made: float, threads: int) -> float:
+    """Seconds by which a thread that computes distances holds up the kernel's.
+
+    It shares a core with one of these. The others are done when half of that one's work is left, and make room.
+    """
+    return made if threads == 1 else min(made, kernel / 2)
+
+
+PAIRS_A_THREAD = 250_000
+"""Fewest pairs for which a kernel wakes another thread."""
+
+
+def _pass(
+    name: str,
+    job: Job,
+    rates: Rates,
+    *,
+    pairs: float,
+    answer: float,
+    share: float = 1.0,
+    kept: float = 0.0,
+    times: int = 1,
+    snapshot: int = 0,
+    rounds: int = 1,
+) -> Stage:
+    """Passes over all rows.
+
+    Parameters
+    ----------
+    pairs : float
+        Cost of a pair in pairs of the move kernel.
+    answer : float
+        Bytes of a point's answer in a round.
+    share, kept : float
+        Share of the rows that is read, and that is kept from now on.
+    times : int
+        Passes.
+    snapshot : int
+        Bytes of a coordinate that is sent to the workers.
+    rounds : int
+        Rounds of a pass.
+    """
+    work = job.n * job.columns * pairs / (rates.pairs(job.dims) * job.threads * job.workers)
+    taken = share * job.nbytes * job.read_cost
+    made = job.n * job.columns / (rates.distances * job.workers) if job.computed else taken / (rates.disk * job.workers)
+    handed = (taken * HANDED + kept * job.nbytes * TOUCHED) / job.workers
+    sent = 0.0 if job.local else rounds * job.n * (2 * answer + snapshot * job.dims * (1 + min(job.workers, FANOUT)))
+    return Stage(
+        name,
+        kernel=times * work,
+        **{"distances" if job.computed else "disk": times * made},
+        busy=times * (_contended(work, made, job.threads) if job.computed else made * rates.reading + handed),
+        network=times * sent / rates.network,
+        scheduler=0.0 if job.local else times * rounds * rates.round(job.workers, job.n * job.dims * snapshot),
+        here=times * job.n * rates.point,
+        disk_bytes=0.0 if job.computed else times * taken,
+        network_bytes=times * sent,
+    )
+
+
+FANOUT = 8
+"""Workers that take a snapshot one after the other from those who have it; the rest take it from these meanwhile."""

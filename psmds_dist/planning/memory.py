@@ -1,0 +1,498 @@
+"""What a process holds in each kind of run, and whether that fits: the one home of memory planning. Pure.
+
+A run takes at most ``memory_limit`` bytes in a process for whatever grows with the data: coordinates, answers, rows
+kept and rows on their way. What an interpreter takes in any case is not in the limit, see `FIXED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from psmds_dist.core.layout import Layout, format_bytes, round_up
+from psmds_dist.core.types import BudgetError
+from psmds_dist.kernels.scan import SKETCHES
+
+FIXED = 200 * 2**20
+"""What an interpreter takes with this package, its libraries and the compiled kernels: a worker peaks at the limit
+and this at the most."""
+
+KERNELS = 80 * 2**20
+"""The same for a session that is there already: what a first run adds to it, by loading libraries and kernels."""
+
+SPARE = 16 * 2**20
+"""What the allocator may keep back. A sixteenth of a limit, and this at the most, is left unspent for it; and a peak
+that is higher than expected by no more is not worth a warning."""
+
+BATCH = 2**15
+"""Most points, in whole blocks, that a kernel call has when their rows are kept: its scratch grows with them."""
+
+PANEL_BYTES = 128_000_000
+"""Most row data that a pass holds at a time in a process, where rows are stored many together."""
+
+PIECE_BYTES = 16_000_000
+"""Features, or rows of a matrix, that are held at a time on their way into a panel or out for evidence."""
+
+REAL = 8
+"""Bytes of a coordinate, an answer, an index."""
+
+COPIES = 3
+"""Copies of a snapshot in a worker: received, unpacked, and the next one arriving while these are in use."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How rows are stored, as far as memory goes.
+
+    Attributes
+    ----------
+    layout : Layout
+        The blocks that they are used in.
+    itemsize : int
+        Bytes of a number.
+    band : int
+        Rows stored together, so best read together.
+    scratch : int
+        Bytes that a read takes beside its target, whatever it reads.
+    copies : int
+        How many times over a read holds the rows it brings, its target included.
+    resident : bool
+        Whether they lie in the memory of this process, and are used there.
+    """
+
+    layout: Layout
+    itemsize: int
+    band: int = 1
+    scratch: int = 0
+    copies: int = 1
+    resident: bool = False
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block."""
+        return self.layout.rows * self.layout.columns * self.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.layout.n * self.layout.columns * self.itemsize
+
+    @property
+    def run_blocks(self) -> int:
+        """Blocks of a band."""
+        return max(1, -(-self.band // self.layout.rows))
+
+    @property
+    def least(self) -> int:
+        """Fewest bytes with which all rows can be gone through: two blocks, to read one ahead."""
+        return 0 if self.resident else self.scratch + (1 + self.copies) * self.block_bytes
+
+    @property
+    def once(self) -> int:
+        """Bytes enough to go through all rows once, each band being read once."""
+        return 0 if self.resident else self.scratch + (3 + self.copies) * self.run_blocks * self.block_bytes
+
+
+@dataclass(frozen=True)
+class RowMemory:
+    """How a process spends its budget for rows."""
+
+    cached_blocks: int
+    """Blocks kept in memory."""
+
+    run_blocks: int
+    """Most blocks that one read brings."""
+
+    buffer_bytes: int
+    """Bytes of the two read-ahead buffers, and of what a read holds besides; none when every block can be kept."""
+
+    block_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Most bytes it takes."""
+        return self.cached_blocks * self.block_bytes + self.buffer_bytes
+
+    @classmethod
+    def plan(cls, rows: Stored, budget: int) -> RowMemory:
+        """Split ``budget`` bytes, less what reads take, into kept blocks and two read-ahead buffers.
+
+        A band is read at once where the buffers may be that large.
+
+        Raises
+        ------
+        BudgetError
+            When not even two blocks fit.
+        """
+        block, count, tall = rows.block_bytes, rows.layout.count, rows.run_blocks
+        if rows.resident:  # used where they lie: they take nothing of the budget, be it zero
+            return cls(count, tall, 0, block)
+        room = budget - rows.scratch
+        if (count + (rows.copies - 1) * tall) * block <= room:
+            return cls(count, tall, 0, block)
+        run = tall if (3 + rows.copies) * tall * block <= room else 1
+        buffers = (1 + rows.copies) * run * block
+        if buffers > room:
+            raise BudgetError(
+                f"{format_bytes(max(budget, 0))} are left for rows, but reading ahead needs {format_bytes(rows.least)} "
+                f"(two blocks of {rows.layout.rows} rows of {rows.layout.n:,} points{_with_scratch(rows)}); raise "
+                "memory_limit."
+            )
+        return cls((room - buffers) // block, run, buffers, block)
+
+
+def _with_scratch(rows: Stored) -> str:
+    return f", and {format_bytes(rows.scratch)} to decode large chunks" if rows.scratch else ""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a process needs for a kind of run."""
+
+    what: str
+    """The run, for messages."""
+
+    parts: Mapping[str, int]
+    """Bytes beside the rows, by what they are for."""
+
+    rows: Stored
+    """The rows that the run goes through."""
+
+    apart: int = 0
+    """Bytes needed at some other time, when no rows are held."""
+
+    ways_out: tuple[str, ...] = ()
+    """What else could be done where the limit is too small."""
+
+    @property
+    def total(self) -> int:
+        """Bytes beside the rows."""
+        return sum(self.parts.values())
+
+    @property
+    def least(self) -> int:
+        """Smallest limit that works."""
+        return max(self.total + self.rows.least, self.apart)
+
+    def budget(self, limit: int) -> int:
+        """Bytes of ``limit`` that are left for rows.
+
+        Raises
+        ------
+        BudgetError
+            When those are too few, with the smallest limit that works.
+        """
+        if limit < self.least:
+            raise BudgetError(self._refusal(limit))
+        return limit - self.total - min(SPARE, (limit - self.least) // 16)
+
+    def room(self, limit: int) -> int:
+        """Bytes of rows that a pass may read together."""
+        return min(PANEL_BYTES, (self.budget(limit) - self.rows.scratch) // self.rows.copies)
+
+    def with_part(self, name: str, count: int) -> Needs:
+        """Return the same with bytes for one more thing."""
+        return replace(self, parts={**self.parts, name: count})
+
+    def _refusal(self, limit: int) -> str:
+        ahead = self.rows.least - self.rows.scratch if self.rows.least else 0
+        spent = {**self.parts, "rows to read ahead": ahead, "reading": self.rows.least - ahead}
+        spent["evidence, once rows are let go"] = max(0, self.apart - sum(spent.values()))
+        shares = ", ".join(f"{format_bytes(count)} for {name}" for name, count in spent.items() if count)
+        options = [f"raise memory_limit (--memory-limit) to {round_up(self.least)}", *self.ways_out]
+        return (
+            f"memory_limit is {format_bytes(limit)} a process, but {self.what} needs {round_up(self.least)} "
+            f"({shares}): {', or '.join(options)}."
+        )
+
+
+def require(limit: int, *stages: Needs) -> None:
+    """Refuse a limit that is too small for any stage of a run, naming the smallest that works for all.
+
+    Raises
+    ------
+    BudgetError
+        For the stage that needs most.
+    """
+    max(stages, key=lambda needs: needs.least).budget(limit)
+
+
+def share(n: int, workers: int) -> int:
+    """Points that a worker may have to answer for: twice its share, as others may be lost."""
+    return min(n, -(-2 * n // workers))
+
+
+def checking(rows: Stored, workers: int = 1, *, here: bool = True) -> Needs:
+    """What the input check of a matrix needs: rows of a pass, sketches of rows and columns, findings of each row.
+
+    Parameters
+    ----------
+    rows : Stored
+        The matrix.
+    workers : int
+        Processes that share the work.
+    here : bool
+        Whether this process does the work itself, so that it holds what is gathered as well.
+    """
+    rows = replace(rows, resident=False)  # a pass copies them, wherever they lie
+    n, of_row = rows.layout.n, REAL * (2 + SKETCHES)
+    found = of_row * share(n, workers)
+    gathered = 2 * of_row * n + REAL * SKETCHES * n if here else found
+    parts = {"the sketch of the check": 2 * REAL * SKETCHES * n, "what it finds": found + gathered}
+    ways_out = (*_smaller_rows(rows), *_smaller_chunks(rows))
+    return Needs(f"the check of {n:,} points", parts, rows, ways_out=ways_out)
+
+
+def building(rows: Stored, workers: int = 1, *, here: bool = True) -> Needs:
+    """What writing a store with its check needs; two blocks are on their way to the disk."""
+    needs = checking(rows, workers, here=here)
+    parts = {**needs.parts, "rows being written": 2 * rows.block_bytes}
+    what = f"building a store of {rows.layout.n:,} points"
+    return Needs(what, parts, needs.rows, ways_out=_smaller_rows(rows))
+
+
+def exact(
+    rows: Stored, dims: int, axes: int | None = None, workers: int = 1, *, here: bool = True, guided: bool = False
+) -> Needs:
+    """What a solve on the whole matrix needs.
+
+    Parameters
+    ----------
+    rows : Stored
+        The matrix.
+    dims : int
+        Dimensions of the map.
+    axes : int, optional
+        Axes that an epoch tries; all by default.
+    workers, here
+        As in `checking`.
+    guided : bool
+        Whether each point answers with a step of its own instead of the number of one.
+    """
+    n = rows.layout.n
+    steps = (axes or dims) * guided
+    parts = {
+        "coordinates": REAL * n * dims * (_MAPS if here else COPIES),
+        "answers": REAL * ((_ANSWERS_HERE + steps) * n if here else (_ANSWERS + 2 * steps) * share(n, workers)),
+        "scratch of the kernel": REAL * _batch(rows) * (2 * (axes or dims) + _OF_BATCH),
+    }
+    ways_out = (
+        *_smaller_rows(rows),
+        *_smaller_chunks(rows),
+        "embed landmarks instead of the whole matrix (psmds landmarks fit)",
+    )
+    return Needs(f"a map of {n:,} points in {dims} dimensions", parts, rows, ways_out=ways_out)
+
+
+_MAPS = 9
+"""Coordinates of all points that a solve holds at once, at its end: as it started, the last, the best and the final
+map, and those on the way from one to another."""
+
+_ANSWERS_HERE = 10
+"""Numbers a point when moves, sums and stresses are gathered where they are made."""
+
+_ANSWERS = 7
+"""Numbers a point in a worker's answer, and in the same on its way."""
+
+_OF_BATCH = 10
+"""Numbers a point of a kernel call beside the gains."""
+
+
+def panel_pass(panel: Stored) -> Needs:
+    """What writing and checking a panel needs: a block on its way to the disk, and what tells of its entries."""
+    return Needs("a pass over the panel", {"rows being written": 2 * panel.block_bytes}, panel)
+
+
+def landmarks(
+    panel: Stored,
+    dims: int,
+    refine: str = "none",
+    workers: int = 1,
+    *,
+    here: bool = True,
+    named: bool = False,
+    of_matrix: bool = False,
+) -> Needs:
+    """What a fit through landmarks needs, beside the polish on a whole matrix (`exact`).
+
+    Parameters
+    ----------
+    panel : Stored
+        Dissimilarities to the landmarks.
+    dims : int
+        Dimensions of the map.
+    refine : str
+        The refinement: one through the panel holds several placements.
+    workers, here
+        As in `checking`.
+    named : bool
+        Whether points have names.
+    of_matrix : bool
+        Whether the panel is taken out of a whole matrix, whose rows are read for evidence too.
+    """
+    n, size = panel.layout.n, panel.layout.columns
+    through = refine == "panel"
+    apart = 0
+    if here:
+        placements = 4 if through else 1
+        parts = {
+            "landmarks": panel.itemsize * size**2,
+            "places and residuals": REAL * n * (placements * placed(dims) + (dims + 3 if through else 2)),
+            "names": _NAME * n * named,
+        }
+        evidence = min(PIECE_BYTES, _EVIDENCE * n * panel.itemsize) if of_matrix else 0
+        apart = REAL * n * (4 * dims + 5) + _NAME * n * named + _SQUARE * size**2 + evidence
+    else:
+        parts = {
+            "places and residuals": REAL * share(n, workers) * (2 * placed(dims) + 1),
+            "places to start from": REAL * COPIES * n * dims * through,
+        }
+    parts["scratch of the kernel"] = REAL * _batch(panel) * (4 * dims + _OF_BATCH)
+    fewer = ("take fewer landmarks (--n-landmarks)",) if size > _MANY else ()
+    return Needs(f"a map of {n:,} points by {size:,} landmarks", parts, panel, apart, (*_smaller_rows(panel), *fewer))
+
+
+def placed(dims: int) -> int:
+    """Numbers of a placed point: coordinates, residual, squares and known landmarks."""
+    return dims + 3
+
+
+_SQUARE = 40
+"""Bytes for each pair of landmarks while their dissimilarities are checked, turned, averaged and squared."""
+
+_EVIDENCE = 100
+"""Rows of a matrix that are read for evidence."""
+
+_NAME = 160
+"""Bytes of a point's name."""
+
+_MANY = 1000
+"""Landmarks from which fewer may be enough."""
+
+
+def _batch(rows: Stored) -> int:
+    """Points of the largest kernel call."""
+    return min(rows.layout.n, max(BATCH, rows.run_blocks * rows.layout.rows))
+
+
+def _smaller_rows(rows: Stored) -> tuple[str, ...]:
+    """A way to need fewer bytes for rows."""
+    return ("use float32 (--dtype float32)",) if rows.itemsize > 4 and not rows.resident else ()
+
+
+def _smaller_chunks(rows: Stored) -> tuple[str, ...]:
+    """A way to need fewer bytes for chunks."""
+    return ("turn it into chunks of whole rows once (psmds ingest)",) if rows.scratch > rows.block_bytes else ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will take, known before it starts.
+
+    Attributes
+    ----------
+    limit : int
+        Bytes a process may take.
+    needs : Needs
+        What it needs beside rows.
+    budget : int
+        Bytes for rows.
+    memory : RowMemory
+        How a process spends them.
+    workers : int
+        Processes that share the rows.
+    read_cost : float
+        How often a pass reads a stored byte that is not cached.
+    again : bool
+        Whether rows are gone through more than once, so that it pays to keep them.
+    """
+
+    limit: int
+    needs: Needs
+    budget: int
+    memory: RowMemory
+    workers: int
+    read_cost: float = 1.0
+    again: bool = True
+
+    @classmethod
+    def of(cls, limit: int, needs: Needs, workers: int, read_cost: float = 1.0, *, again: bool = True) -> Plan:
+        """Spend what the needs leave of the limit on rows: all of it where they are gone through again.
+
+        Raises
+        ------
+        BudgetError
+            When that is too little.
+        """
+        budget = needs.budget(limit) if again else min(needs.budget(limit), needs.rows.once)
+        memory = RowMemory.plan(needs.rows, budget)
+        return cls(limit, needs, budget, memory, workers, 2.0 if memory.run_blocks > 1 else read_cost, again)
+
+    @property
+    def layout(self) -> Layout:
+        """Blocks of the rows."""
+        return self.needs.rows.layout
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the rows that the processes together keep in memory."""
+        if self.needs.rows.resident:
+            return 1.0
+        return min(1.0, self.memory.cached_blocks * self.workers / self.layout.count)
+
+    @property
+    def who(self) -> str:
+        """Who works, and with what."""
+        who = "1 process" if self.workers == 1 else f"{self.workers} workers"
+        return f"{who} with {format_bytes(self.limit)} each"
+
+    @property
+    def keeping(self) -> str:
+        """What becomes of rows that were read."""
+        if self.cached_share == 1:
+            return "kept in memory"
+        return f"{self.cached_share:.0%} kept in memory, rest streamed" if self.again else "streamed once"
+
+    def describe(self) -> str:
+        """Say in one line how the matrix will be read."""
+        again = ""
+        if self.read_cost > 1.05 and self.cached_share < 1:
+            again = f"; an epoch reads its chunks {self.read_cost:.1f} times, so ingest it once"
+        rows = format_bytes(self.needs.rows.nbytes)
+        return f"{self.layout.n:,} points, rows {rows}, {self.who}: {self.keeping}{again}"
+
+
+def most_expected(limit: int, before: int) -> int:
+    """Most resident bytes that a process should reach, given the resident ones before the run."""
+    return limit + max(FIXED, before + KERNELS)
+
+
+def exceeded(limit: int, before: Mapping[str, tuple[int, int]], peak: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by which processes took more than planned, by name; empty when none did.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes that each might take.
+    before : mapping of str to (int, int)
+        Resident bytes, and their peak so far, of each process before the run.
+    peak : mapping of str to int
+        Their peak after it. A peak that the run did not raise says nothing against it.
+    """
+    over = {}
+    for name, reached in peak.items():
+        resident, earlier = before.get(name, (0, 0))
+        most = most_expected(limit, resident)
+        if reached > max(earlier, most + SPARE):
+            over[name] = reached - most
+    return over
+
+
+def describe_exceeded(over: Mapping[str, int]) -> str:
+    """Say who took more memory than planned."""
+    worst = max(over, key=lambda name: over[name])
+    return (
+        f"{'1 process' if len(over) == 1 else f'{len(over)} processes'} took more memory than memory_limit and the "
+        f"{format_bytes(FIXED)} of an interpreter, the most {worst} by {format_bytes(over[worst])}: lower "
+        "memory_limit (--memory-limit) where memory is short, and please report it"
+    )

@@ -1,0 +1,111 @@
+"""One epoch of moves: with bad moves, or monotone.
+
+Both take the same arguments and return an `EpochReport`; the solve picks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.core.types import Executor, Floats, Ints
+from psmds_dist.solver.schedule import EpochPlan, EpochReport, State
+from psmds_dist.solver.tasks import Guide, Held, Measure, Proposal, Propose, gather, points_of
+
+
+@dataclass(frozen=True)
+class Field:
+    """The matrix and who works on it."""
+
+    held: Held
+    executor: Executor
+
+    def propose(self, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> Proposal:
+        """Best moves of the points of ``blocks`` from ``x``."""
+        work = (Guide if plan.guided else Propose)(self.held, x.astype(plan.dtype), plan.radius, plan.axes)
+        return gather(self.executor, work, self.held.layout, blocks)
+
+    def measure(self, x: Floats) -> Floats:
+        """Exact sums of every row, ``(n, 3)``: squared residuals, squared distances, squared dissimilarities."""
+        (sums,) = gather(self.executor, Measure(self.held, x), self.held.layout, range(self.held.layout.count))
+        return sums
+
+
+Epoch = Callable[[Field, State, EpochPlan], EpochReport]
+
+
+def bad_moves_epoch(field: Field, state: State, plan: EpochPlan) -> EpochReport:
+    """Every point takes its best move, even one that raises the error."""
+    layout = field.held.layout
+    x = state.x
+    errors = np.empty(layout.n)
+    for blocks in plan.rounds:
+        points = points_of(layout, blocks)
+        best, _, errors[points] = field.propose(x, plan, blocks)
+        x = moved(x, points, best, plan)
+    return EpochReport(x, float(errors.sum()), layout.n)
+
+
+def monotone_epoch(field: Field, state: State, plan: EpochPlan) -> EpochReport:
+    """Only moves that lower the error, together as well as alone.
+
+    Points that would each improve can worsen the map when they move at once, so the summed step is measured. When
+    it did not lower the error, the movers of one round try again from where the epoch began, then the better half
+    of them, and again: a single mover with a negative gain always succeeds, which is the condition general
+    pattern search needs. The second round has its turn only where the first holds none but gains below rounding.
+    """
+    before = state.error if np.isfinite(state.error) else _error(field, state.x)
+    x = state.x
+    steps: list[_Step] = []
+    for blocks in plan.rounds:
+        steps.append(_improving(field, x, plan, blocks))
+        x = moved(x, steps[-1].points, steps[-1].best, plan)
+    count = sum(step.points.size for step in steps)
+    error = _error(field, x) if count else before
+    if error < before:
+        return EpochReport(x, error, count)
+    stayed = True
+    for blocks, proposed in zip(plan.rounds, steps, strict=True):
+        step = proposed if stayed else _improving(field, state.x, plan, blocks)
+        stayed = stayed and not step.points.size
+        count = step.points.size
+        while count:
+            x = moved(state.x, step.points[:count], step.best[:count], plan)
+            error = _error(field, x)
+            if error < before:
+                return EpochReport(x, error, count)
+            count //= 2
+    return EpochReport(state.x, before, 0)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Moves that lower the error, each alone: the best first."""
+
+    points: Ints
+    best: NDArray[Any]
+
+
+def _improving(field: Field, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> _Step:
+    best, gain, _ = field.propose(x, plan, blocks)
+    order = np.argsort(gain, kind="stable")[: np.count_nonzero(gain < 0)]
+    return _Step(points_of(field.held.layout, blocks)[order], best[order])
+
+
+def _error(field: Field, x: Floats) -> float:
+    return float(field.measure(x)[:, 0].sum())
+
+
+def moved(x: Floats, points: Ints, best: NDArray[Any], plan: EpochPlan) -> Floats:
+    """Coordinates after the given points have made their moves."""
+    after = x.copy()
+    axes = np.asarray(plan.axes)
+    if plan.guided:
+        after[np.ix_(axes, points)] += best.T
+        return after
+    after[axes[best // 2], points] += np.where(best % 2 == 0, plan.radius, -plan.radius)
+    return after

@@ -1,0 +1,134 @@
+"""Work on blocks of rows: pure functions of a source, coordinates and a step, picklable as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import Executor, Floats, Ints, Rows, RowSource
+from psmds_dist.data.cache import Batch, hold, layout_of
+from psmds_dist.kernels import guided, moves
+
+A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
+
+
+@dataclass(frozen=True)
+class Held:
+    """A source and the bytes that a process may spend on its rows."""
+
+    source: RowSource
+    budget: int
+
+    @property
+    def layout(self) -> Layout:
+        """How its rows are cut."""
+        return layout_of(self.source)
+
+    def collect(self, blocks: Sequence[int], of: Callable[[Batch], A]) -> A:
+        """Apply ``of`` to the rows of ``blocks`` and put its arrays into the order of the points."""
+        points = points_of(self.layout, blocks)
+        whole: A | None = None
+        with closing(hold(self.source, self.budget).batches(blocks)) as batches:
+            for batch in batches:
+                whole = filled(whole, points, batch.points, of(batch))
+        assert whole is not None
+        return whole
+
+
+def filled(whole: A | None, points: Ints, some: Ints, part: A) -> A:
+    """Put arrays about some of the points, any of which are ascending, where they belong among those about all.
+
+    Each answer goes where it belongs as it comes, so that no two copies of all of them are ever held.
+    """
+    if np.array_equal(some, points):
+        return part
+    if whole is None:
+        whole = tuple(np.empty((points.size, *column.shape[1:]), column.dtype) for column in part)  # type: ignore[assignment]
+    places = np.searchsorted(points, some)
+    for column, values in zip(whole, part, strict=True):  # type: ignore[arg-type]
+        column[places] = values
+    return whole  # type: ignore[return-value]
+
+
+Proposal = tuple[NDArray[Any], Floats, Floats]
+"""For each point of some blocks, ascending: its best move, that move's gain, and its error before the move.
+
+A move is the number of a direction (int16) or, guided, a step of its own (one float for each axis tried).
+"""
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Find the best move along an axis of every point of some blocks against one snapshot of the coordinates."""
+
+    held: Held
+    x: Rows
+    radius: float
+    axes: tuple[int, ...]
+
+    def __call__(self, blocks: Sequence[int]) -> Proposal:
+        """Return the proposals for ``blocks``; a tie goes to the first move."""
+        return self.held.collect(blocks, self._best)
+
+    def _best(self, batch: Batch) -> Proposal:
+        axes = np.asarray(self.axes, dtype=np.int64)
+        errors, gains = moves.propose(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
+        best = gains.argmin(axis=1)
+        return best.astype(np.int16), gains[np.arange(best.size), best], errors
+
+
+class Guide(Propose):
+    """Find a good step against its own gradient instead."""
+
+    def _best(self, batch: Batch) -> Proposal:
+        axes = np.asarray(self.axes, dtype=np.int64)
+        return guided.guide(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Exact row sums for given coordinates."""
+
+    held: Held
+    x: Floats
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
+        """Return ``(k, 3)`` sums as `psmds_dist.kernels.moves.row_sums` gives them."""
+        return self.held.collect(blocks, lambda b: (moves.row_sums(b.rows, b.slots, b.points, self.x),))
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Some columns of the rows of some blocks."""
+
+    held: Held
+    columns: Ints
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Rows]:
+        """Return the ``(k, columns)`` part of the matrix."""
+        return self.held.collect(blocks, lambda b: (b.rows[np.ix_(b.slots, self.columns)],))
+
+
+def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layout, blocks: Sequence[int]) -> A:
+    """Run work over blocks and put the arrays of all groups into the order of the points."""
+    points: Ints | None = None
+    whole: A | None = None
+    for group, part in executor.run(work, blocks):
+        if len(group) == len(blocks):  # in small epochs it counts what need not be done
+            whole = part
+            continue
+        points = points_of(layout, blocks) if points is None else points
+        whole = filled(whole, points, points_of(layout, group), part)
+    assert whole is not None
+    return whole
+
+
+def points_of(layout: Layout, blocks: Sequence[int]) -> Ints:
+    """Points of some blocks, ascending."""
+    return layout.points(sorted(blocks))

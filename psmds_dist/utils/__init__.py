@@ -1,0 +1,1 @@
+"""What any program that runs for hours needs: atomic files, locks, signals, streams, text."""

@@ -1,0 +1,130 @@
+"""Directories and files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from psmds_dist.core.errors import StorageError
+from psmds_dist.utils.locks import owned
+
+SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
+"""Ends of the names of directories and files that are on their way."""
+
+
+@contextmanager
+def built_beside(path: Path) -> Iterator[Path]:
+    """Yield a new directory beside ``path`` that takes its place, synced, when the block ends well.
+
+    What was at ``path`` is moved aside first and removed last, with what processes that were killed over the same
+    work have left beside it. No other process may build at ``path`` in the meantime.
+    """
+    with owned(path) as alone:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = sibling(path, "new")
+        try:
+            yield fresh
+            _sync_tree(fresh)
+            with moved_aside(path):
+                os.rename(fresh, path)
+            _sync(path.parent)
+            if alone:
+                _sweep(path)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextmanager
+def file_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of a new file that takes the place of ``path``, synced, when the block ends well.
+
+    What is no plain file, such as ``/dev/stdout``, is written to as it is.
+    """
+    place = Path(os.path.realpath(path))
+    plain = place.is_file() or not place.exists()
+    if not place.parent.is_dir():
+        raise StorageError(f"{os.fspath(path)} cannot be written: make its directory first, or give another path.")
+    beside = place.with_name(f".{uuid.uuid4().hex[:12]}-{place.name}")  # keeps its ending, which tells the format
+    try:
+        yield beside if plain else place
+        if plain:
+            _sync(beside)
+            os.replace(beside, place)
+            _sync(place.parent)
+    except OSError as error:
+        raise StorageError(f"{os.fspath(path)} cannot be written: {error.strerror or error}.") from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def moved_aside(path: Path) -> Iterator[None]:
+    """Remove what is at ``path`` when the block ends well, and put it back otherwise."""
+    if not path.exists():
+        yield
+        return
+    old = sibling(path, "old")
+    try:
+        os.rename(path, old)
+        yield
+    except BaseException:
+        if path.exists():  # a successor, when the interrupt came after it
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a directory in such a way that half of it is never found under its name."""
+    with moved_aside(path):
+        pass
+
+
+def is_free(path: Path) -> bool:
+    """Whether a directory can be put at ``path`` without harm: there is nothing, or an empty directory."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
+def folder_above(path: Path) -> Path:
+    """Return the nearest directory above a path that is there."""
+    return next(folder for folder in [*path.parents, path] if folder.exists())
+
+
+def sibling(path: Path, role: str) -> Path:
+    """Return a new name beside ``path`` for what is on its way to it (``"new"``) or from it (``"old"``)."""
+    return path.with_name(f".{path.name}.{role}-{uuid.uuid4().hex[:12]}")
+
+
+def _sweep(path: Path) -> None:
+    """Remove siblings of directories that have taken their place: nobody will look for them any more."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*-*"):
+        if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}.")) and _is_group(left):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_group(folder: Path) -> bool:
+    """Whether a directory is empty or holds a Zarr group, as all do that are built here."""
+    return folder.is_dir() and ((folder / "zarr.json").exists() or not any(folder.iterdir()))
+
+
+def _sync_tree(root: Path) -> None:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            _sync(Path(directory, name))
+        _sync(Path(directory))
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

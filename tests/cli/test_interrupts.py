@@ -1,0 +1,204 @@
+"""A Ctrl-C is never lost."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from landmarks import LandmarkMDS
+from psmds_dist import PatternSearchMDS
+from psmds_dist.utils.signals import heard, kept_back, terminable
+
+
+class Interrupting:
+    """An object with which a Ctrl-C comes when it goes."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("guard", [heard, terminable])
+def test_an_interrupt_that_falls_into_a_finaliser_comes_again(guard):
+    def run():
+        with guard():
+            Interrupting()  # gone at once
+            time.sleep(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+
+
+def test_an_interrupt_that_falls_into_a_callback_of_a_weak_reference_comes_again():
+    def run():
+        with heard():
+            watched = {1, 2}
+            watch = weakref.ref(watched, lambda _: signal.raise_signal(signal.SIGINT))
+            del watched
+            time.sleep(30)
+            return watch
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+
+
+def test_other_errors_in_finalisers_are_reported_as_before(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    before = sys.unraisablehook
+
+    class Failing:
+        def __del__(self):
+            raise ValueError("as ever")
+
+    with heard():
+        Failing()
+    assert [str(ignored.exc_value) for ignored in told] == ["as ever"]
+    assert sys.unraisablehook is before
+
+
+def test_a_fit_ends_at_an_interrupt_that_python_ignores():
+    matrix = np.abs(np.subtract.outer(np.arange(300.0), np.arange(300.0)))
+
+    def interrupt(event):
+        if event.epoch == 4:
+            Interrupting()
+
+    mds = PatternSearchMDS(radius=1e-3, eps=0.0, max_epochs=10**6, init="random", on_epoch=interrupt).fit(matrix)
+    assert mds.stop_reason_ == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "estimator"),
+    [
+        ("psmds_dist.api.embed", "warm_up_solver", PatternSearchMDS()),
+        ("landmarks.solver.fit", "warm_up_landmarks", LandmarkMDS()),
+    ],
+)
+def test_a_fit_ends_at_an_interrupt_that_falls_into_a_callback_of_the_compiler(module, name, estimator, monkeypatch):
+    @ctypes.CFUNCTYPE(None)  # what is raised in it goes nowhere, as in those of llvmlite
+    def callback():
+        signal.raise_signal(signal.SIGINT)
+
+    def warm_up(*arguments):
+        callback()
+        time.sleep(30)
+
+    monkeypatch.setattr(f"{module}.{name}", warm_up)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(1 - np.eye(9))
+
+
+def test_terminable_makes_an_interrupt_of_a_termination():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), terminable():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_started_is_complete_when_an_interrupt_counts(number):
+    done = []
+
+    def run():
+        with terminable():
+            with kept_back():
+                signal.raise_signal(number)
+                done.append("started")
+            done.append("used")
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert done == ["started"]
+
+
+HOOKED = """
+import signal
+import sys
+
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == chosen:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+
+chosen = sys.argv.pop(1)
+sys.meta_path.insert(0, Interrupting())
+from psmds_dist.__main__ import main
+
+main()
+"""
+"""The command, with a Ctrl-C as it begins to import a module."""
+
+
+@pytest.mark.parametrize(
+    "name", ["click", "psmds_dist.cli.app", "psmds_dist.api.embed", "numpy.random", "numba", "llvmlite.binding"]
+)
+def test_an_interrupt_during_imports_ends_the_command_without_a_traceback(name, tmp_path):
+    np.save(tmp_path / "matrix.npy", 1 - np.eye(9))
+    command = [sys.executable, "-c", HOOKED, name, "fit", "matrix.npy", "map.zarr"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr in ("", "Error: interrupted.\n")
+    assert os.listdir(tmp_path) == ["matrix.npy"]
+
+
+AGAIN = """
+import signal
+import click
+from psmds_dist.api import embed
+from psmds_dist.__main__ import main
+
+embed.embed = lambda *given, **how: signal.raise_signal(signal.SIGINT)
+click.ClickException.show = lambda error: signal.raise_signal(signal.SIGINT)
+main()
+"""
+
+
+def test_a_second_interrupt_ends_a_command_that_is_about_to_end(tmp_path):
+    np.save(tmp_path / "matrix.npy", 1 - np.eye(9))
+    command = [sys.executable, "-c", AGAIN, "fit", "matrix.npy", "map.zarr"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_an_interrupt_is_ignored_where_the_shell_has_said_so(tmp_path):
+    np.save(tmp_path / "matrix.npy", 1 - np.eye(9))
+    line = f"trap '' INT; exec '{sys.executable}' -c '{HOOKED}' click fit matrix.npy map.zarr -q"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(os.listdir(tmp_path)) == ["map.zarr", "matrix.npy"]
+
+
+READY = "import psmds_dist.__main__ as process; print('ready', flush=True); process.main()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
+@pytest.mark.parametrize("again", [None, 0.05, 0.5])
+def test_interrupts_at_any_moment_end_a_command_without_a_traceback(workers, again, tmp_path):
+    points = np.random.default_rng(0).normal(size=(1500, 6))
+    np.save(tmp_path / "matrix.npy", np.linalg.norm(points[:, None] - points, axis=2).astype("float32"))
+    fit = ["fit", "matrix.npy", "map.zarr", "--init", "random", "--radius-tol", "1e-9", "--overwrite"]
+    command = [sys.executable, "-c", READY, *fit, *workers]
+    for delay in np.linspace(0.01, 5 if workers else 3, 12):
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+        )
+        assert process.stdout.readline() == "ready\n"
+        for pause in [delay] if again is None else [delay, again]:
+            time.sleep(pause)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 130, (delay, said)
+        assert "Traceback" not in said
+        assert "ignored" not in said
+        left = {"map.zarr", "map.zarr.checkpoint", "matrix.npy"}
+        assert set(os.listdir(tmp_path)) <= left

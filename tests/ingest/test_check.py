@@ -1,0 +1,595 @@
+import os
+import pickle
+import warnings
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import get_num_threads, set_num_threads
+from scipy.spatial.distance import pdist, squareform
+
+from psmds_dist import PatternSearchMDS
+from psmds_dist.core.errors import DissimilarityWarning
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import InputCheck, InputError
+from psmds_dist.data.sources import ArrayRows
+from psmds_dist.data.store import create, open_rows
+from psmds_dist.ingest.build import build
+from psmds_dist.ingest.check import ROUNDING_TOL, SYMMETRY_TOL, check_source
+from psmds_dist.ingest.scan import ScanBlocks, Scanner, panel_blocks, runs, sketch_weights
+from psmds_dist.kernels.scan import scan_rows
+from tests.fuzz.judgements import KINDS, table
+
+
+class Serial:
+    """Runs groups in a scrambled order, as a cluster may."""
+
+    n_workers = 2
+    in_process = False
+
+    def __init__(self, group=None, seed=0):
+        self._group = group
+        self._random = np.random.default_rng(seed)
+
+    def run(self, work, blocks, *, group=None):
+        size = self._group or group or len(blocks)
+        groups = [blocks[k : k + size] for k in range(0, len(blocks), size)]
+        for k in self._random.permutation(len(groups)):
+            yield groups[k], work(groups[k])
+
+    def prepare(self, function):
+        function()
+
+    def close(self):
+        pass
+
+
+@cache
+def condensed(n, seed):
+    return pdist(np.random.default_rng(seed).normal(size=(n, 4)))
+
+
+def distances(n, dtype="float32", seed=0, offset=0.0):
+    return squareform(condensed(n, seed) + offset).astype(dtype)
+
+
+def check(matrix, dtype=None, **options):
+    return check_source(ArrayRows(matrix, dtype or matrix.dtype.name), Serial(), **options)
+
+
+def off_diagonal_rms(matrix):
+    values = matrix[~np.eye(len(matrix), dtype=bool)].astype("float64")
+    return np.sqrt(np.mean(values**2))
+
+
+# --- the kernel ---
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 2500), st.sampled_from(["float32", "float64"]), st.integers(0, 99))
+def test_scan_agrees_with_numpy(m, n, dtype, seed):
+    m = min(m, n)
+    random = np.random.default_rng(seed)
+    start = int(random.integers(0, n - m + 1))
+    rows = random.normal(size=(m, n)).astype(dtype)
+    weights = sketch_weights(n)
+    columns = random.normal(size=(2, n))
+    expected = columns + weights[:, start : start + m] @ rows
+    squares, sketch, low, high = scan_rows(rows, start, weights, columns)
+    np.testing.assert_allclose(squares, (rows.astype("float64") ** 2).sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(sketch, rows @ weights.T, atol=1e-10 * n)
+    np.testing.assert_allclose(columns, expected, atol=1e-12)
+    assert (low, high) == (rows.min(), rows.max())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 1023, 1024, 1499])
+def test_scan_shows_what_is_not_finite(bad, place):
+    rows = np.ones((3, 1500), "float32")
+    rows[1, place] = bad
+    squares, *_ = scan_rows(rows, 0, sketch_weights(1500), np.zeros((2, 1500)))
+    np.testing.assert_array_equal(np.isfinite(squares), [True, False, True])
+
+
+def test_scan_takes_read_only_rows_and_any_threads():
+    rows = np.random.default_rng(0).random((5, 3000), dtype="float32")
+    rows.flags.writeable = False
+    before, found = get_num_threads(), []
+    for threads in (1, before):
+        set_num_threads(threads)
+        columns = np.zeros((2, 3000))
+        squares, sketch, *_ = scan_rows(rows, 7, sketch_weights(3000), columns)
+        found.append((squares.tobytes(), sketch.tobytes(), columns.tobytes()))
+    assert found[0] == found[-1]
+
+
+# --- the passes ---
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(1, 7))
+def test_runs_are_consecutive_and_complete(blocks, most):
+    found = list(runs(blocks, most))
+    assert [block for run in found for block in run] == sorted(blocks)
+    assert all(1 <= len(run) <= most for run in found)
+
+
+def test_work_is_picklable():
+    matrix = distances(70)
+    work = pickle.loads(pickle.dumps(ScanBlocks(ArrayRows(matrix), partial(Scanner, len(matrix), matrix.dtype))))
+    group = pickle.loads(pickle.dumps(work([3, 1])))
+    assert [scan.block for scan in group.blocks] == [1, 3]
+
+
+def test_panels_hold_what_is_stored_together():
+    source = ArrayRows(distances(320))
+    assert Layout(320).rows == 10
+    assert panel_blocks(source) == 1
+    source.band = 45
+    assert panel_blocks(source) == 5
+    assert panel_blocks(source, limit=2 * 10 * 320 * 4) == 2
+    assert panel_blocks(source, limit=1) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_check_tells_scale_and_identity(dtype):
+    matrix = distances(200, dtype)
+    found = check(matrix)
+    assert found.n == 200
+    assert found.dtype == dtype
+    assert found.highest == matrix.max()
+    assert found.rms == pytest.approx(off_diagonal_rms(matrix), rel=1e-12)
+    assert found.symmetry_tol == SYMMETRY_TOL
+    assert found.asymmetry is None
+    assert InputCheck.from_dict(found.as_dict()) == found
+    other = matrix.copy()
+    other[3, 5] = other[5, 3] = np.nextafter(other[3, 5], other.dtype.type(9))
+    assert check(other).digest != found.digest
+
+
+def test_check_is_the_same_whatever_the_grouping():
+    source = ArrayRows(distances(300))
+    found = {check_source(source, Serial(group, seed)) for group in (None, 1, 3, 7) for seed in (0, 1)}
+    assert len(found) == 1
+
+
+def test_check_is_the_same_for_tall_bands():
+    source = ArrayRows(distances(300))
+    plain = check_source(source, Serial())
+    source.band = 100
+    assert check_source(source, Serial()) == plain
+
+
+def test_progress_ends_complete():
+    seen = []
+    check(distances(100), on_progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (Layout(100).count,) * 2
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+# --- faults ---
+
+
+def with_entries(*entries, n=90, symmetric=True):
+    matrix = distances(n, "float64")
+    for i, j, value in entries:
+        matrix[i, j] = value
+        if symmetric:
+            matrix[j, i] = value
+    return matrix
+
+
+FAULTS = {
+    "NaN": (
+        with_entries((20, 7, np.nan), (40, 41, np.nan)),
+        r"4 NaN entries, the first in row 7 \(id 'p7'\), column 20 \(id 'p20'\); missing pairs",
+    ),
+    "one NaN": (with_entries((20, 7, np.nan), symmetric=False), r"has 1 NaN entry, the first in row 20"),
+    "infinite": (
+        with_entries((5, 6, np.inf)),
+        r"2 infinite entries as float(32|64), the first in row 5 \(id 'p5'\), column 6",
+    ),
+    "minus infinite": (with_entries((5, 6, -np.inf)), r"2 infinite entries"),
+    "NaN before infinite": (
+        with_entries((1, 2, np.inf), (3, 4, np.nan)),
+        r"2 NaN entries, the first in row 3 .*Also, the matrix has 2 infinite entries as float(32|64), the first in",
+    ),
+    "all kinds": (
+        with_entries((1, 2, np.inf), (3, 4, np.nan), (9, 9, 0.5), (6, 5, -0.25)),
+        r"2 NaN entries.* 2 infinite entries.* 2 negative entries, the lowest in row 5 .*diagonal is not zero in 1 of",
+    ),
+    "negative and asymmetric": (
+        with_entries((6, 5, -0.25), (7, 8, 90.0), symmetric=False),
+        r"1 negative entry, the lowest in row 6 .*Also, the matrix is not symmetric: the worst pair found is (7|8) ",
+    ),
+    "negative behind a tiny one": (
+        with_entries((2, 3, -1e-7), (60, 50, -0.3)),
+        r"4 negative entries, the lowest in row 50 \(id 'p50'\), column 60 \(id 'p60'\) \(-0.3\)",
+    ),
+    "negative": (
+        with_entries((60, 50, -0.25)),
+        r"2 negative entries, the lowest in row 50 \(id 'p50'\), column 60 \(id 'p60'\) \(-0.25\)",
+    ),
+    "diagonal": (
+        with_entries((4, 4, 0.5), (9, 9, 0.75)),
+        r"diagonal is not zero in 2 of 90 rows, the largest 0.75 in row 9 \(id 'p9'\); set it to zero",
+    ),
+    "negative diagonal": (
+        with_entries((4, 4, -1.0)),
+        r"1 negative entry, the lowest in row 4 .*Also, the diagonal is not zero in 1 of 90 rows, the largest -1 in",
+    ),
+    "overflow": (
+        with_entries((4, 5, 1e200)),
+        r"squares of the dissimilarities overflow .*2 huge entries, the largest 1e\+200 in row 4 \(id 'p4'\), column 5",
+    ),
+    "exponential similarities": (
+        np.exp(-distances(90, "float64")),
+        r"looks like similarities: its largest values",
+    ),
+    "correlations": (
+        np.corrcoef(np.random.default_rng(0).normal(size=(90, 5))),
+        r"looks like similarities",
+    ),
+    "linear kernel": (
+        (lambda x: x @ x.T)(np.random.default_rng(0).normal(size=(90, 5))),
+        r"looks like similarities",
+    ),
+    "ones": (np.ones((90, 90)), r"looks like similarities"),
+    "zeros": (np.zeros((90, 90)), r"all dissimilarities are zero as float"),
+    "tiny": (1e-160 * distances(90, "float64"), r"(too small for the digits of float64|are zero as float32)"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(kind, dtype) for kind in FAULTS for dtype in ("float32", "float64") if (kind, dtype) != ("overflow", "float32")],
+)
+def test_faults_are_told(kind, dtype):
+    matrix, sentence = FAULTS[kind]
+    with pytest.raises(InputError, match=sentence) as error:
+        check(matrix.astype(dtype), ids=[f"p{k}" for k in range(90)])
+    assert str(error.value).count("\n") == 0
+
+
+def test_faults_are_told_without_ids():
+    with pytest.raises(InputError, match=r"the first in row 7, column 20;"):
+        check(with_entries((20, 7, np.nan)))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_too_few_points(n):
+    with pytest.raises(InputError, match=f"has {n} points?, but a map needs at least 3"):
+        check(np.zeros((n, n)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 3), (4,)])
+def test_not_a_matrix(shape):
+    with pytest.raises(InputError):
+        check(np.zeros(shape))
+
+
+@pytest.mark.parametrize("n", [3, 4, 31, 33])
+def test_small_matrices_pass(n):
+    assert check(distances(n)).n == n
+
+
+# --- rounding ---
+
+
+def told(matrix, **options):
+    """What is found, and the text of the warning about it."""
+    with pytest.warns(DissimilarityWarning) as notes:
+        found = check(matrix, **options)
+    (note,) = notes
+    return found, str(note.message)
+
+
+@pytest.mark.parametrize(
+    ("entries", "dtype", "counts", "largest"),
+    [
+        (((2, 3, -1.2e-7), (8, 9, -6e-8)), "float32", (4, 0), 1.2e-7),
+        (((2, 3, -2e-16),), "float64", (2, 0), 2e-16),
+        (((2, 2, -2e-16), (5, 5, 6e-16)), "float64", (1, 2), 6e-16),
+        (((4, 4, 1e-9),), "float64", (0, 1), 1e-9),
+    ],
+)
+def test_what_rounding_moved_from_zero_is_taken_for_zero_and_told(entries, dtype, counts, largest):
+    matrix = with_entries(*entries)
+    found, note = told(matrix.astype(dtype))
+    assert (found.suspicion.rounded_negative, found.suspicion.rounded_diagonal) == counts
+    assert found.suspicion.largest_rounded == pytest.approx(largest, rel=1e-6)
+    assert note.startswith(f"{counts[0]} negative entries and {counts[1]} diagonal entries of the matrix were taken")
+    assert f"the largest is {largest:.3g} from zero" in note
+
+
+def typical_row(matrix):
+    return np.median(np.sqrt((matrix**2).sum(axis=1) / (len(matrix) - 1)))
+
+
+def test_rounding_ends_at_the_stated_share_of_a_typical_row():
+    edge = ROUNDING_TOL * typical_row(distances(90, "float64"))
+    assert check_quietly(with_entries((2, 3, -0.99 * edge))).suspicion.rounded_negative == 2
+    with pytest.raises(InputError, match="2 negative entries"):
+        check(with_entries((2, 3, -1.01 * edge)))
+    with pytest.raises(InputError, match="diagonal is not zero"):
+        check(with_entries((3, 3, 1.01 * edge)))
+
+
+def check_quietly(matrix):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DissimilarityWarning)
+        return check(matrix)
+
+
+def test_a_few_huge_entries_do_not_make_a_negative_one_look_rounded():
+    with pytest.raises(InputError, match=r"negative entries, the lowest .*\(-0.3\)"):
+        check(with_entries((1, 2, 1e6), (3, 77, -0.3)))
+
+
+# --- similarities ---
+
+
+def fractions(zeroed=0, rows_too=True):
+    """Similarities as identity fractions, some of which lack their diagonal entry, or their whole row."""
+    s = np.exp(-distances(40, "float64", seed=471))
+    s[s < 0.05] = 0
+    np.fill_diagonal(s, 1)
+    rows = np.random.default_rng(0).permutation(40)[:zeroed]
+    s[rows, rows] = 0
+    if rows_too:
+        s[rows], s[:, rows] = 0, 0
+    return s
+
+
+@pytest.mark.parametrize("rows_too", [False, True])
+@pytest.mark.parametrize("zeroed", [0, 1, 2, 5, 20, 39])
+def test_similarities_are_seen_however_many_rows_lack_their_diagonal(zeroed, rows_too, tmp_path):
+    matrix = fractions(zeroed, rows_too)
+    with pytest.raises(InputError, match=r"looks like similarities: its largest values.*for example by 1 - s") as error:
+        check(matrix)
+    assert "--zero-diagonal" not in str(error.value)
+    assert (f"{zeroed} rows have zero there" in str(error.value)) == (zeroed > 0)
+    with pytest.raises(InputError, match="looks like similarities"):
+        build(ArrayRows(matrix), tmp_path / "t.zarr", Serial(), zero_diagonal=True)
+    assert not (tmp_path / "t.zarr").exists()
+
+
+def test_hollow_similarities_are_told():
+    matrix = fractions()
+    np.fill_diagonal(matrix, 0)
+    found, note = told(matrix)
+    assert found.suspicion.like_similarities
+    assert "behave like similarities" in note
+
+
+def test_correlations_are_refused_with_their_own_remedy():
+    r = np.corrcoef(np.random.default_rng(0).normal(size=(25, 60)))
+    with pytest.raises(InputError, match=r"turn correlations r into dissimilarities first, by sqrt\(2 \(1 - r\)\)"):
+        check(r)
+    t = np.sqrt(np.maximum(2 * (1 - r), 0))
+    np.fill_diagonal(t, 0)
+    assert not check(t).suspicion.like_similarities
+
+
+def test_distances_with_a_spoilt_diagonal_are_no_similarities(tmp_path):
+    matrix = distances(90, "float64") + 9999 * np.eye(90)
+    with pytest.raises(InputError, match=r"diagonal is not zero in 90 of 90 rows.*--zero-diagonal"):
+        check(matrix)
+    found = build(ArrayRows(matrix, "float64"), tmp_path / "t.zarr", Serial(), zero_diagonal=True)
+    assert found == check(distances(90, "float64"))
+
+
+def test_every_kind_of_matrix_is_judged_rightly():
+    assert {kind: dict(ends) for kind, ends in table(12, seed=5).items()} == {
+        kind: {"right": 12} for kind in [*KINDS, "mixtures"]
+    }
+
+
+# --- one triangle ---
+
+
+@pytest.mark.parametrize("empty", [0.0, np.nan])
+@pytest.mark.parametrize("side", ["upper", "lower"])
+def test_a_lone_triangle_is_told_and_mirrored(side, empty, tmp_path):
+    whole = distances(90, "float64")
+    other = np.tril_indices(90, -1) if side == "upper" else np.triu_indices(90, 1)
+    matrix = whole.copy()
+    matrix[other] = empty
+    source = ArrayRows(matrix, "float64")
+    with pytest.raises(InputError, match=rf"only the {side} triangle .*--triangle {side} .*would halve all"):
+        check(matrix)
+    with pytest.raises(InputError, match=f"only the {side} triangle"):
+        build(source, tmp_path / "t.zarr", Serial(), symmetrize=True)
+    for choice in (side, "auto"):
+        target = tmp_path / f"{choice}.zarr"
+        assert build(source, target, Serial(), triangle=choice) == check(whole)
+        rows = np.empty((90, 90))
+        open_rows(target).read(0, 90, rows)
+        np.testing.assert_array_equal(rows, whole)
+
+
+def test_a_triangle_can_be_taken_of_two_and_auto_leaves_both(tmp_path):
+    whole = distances(90, "float64")
+    matrix = whole.copy()
+    matrix[5, 3] = 77
+    assert build(ArrayRows(matrix, "float64"), tmp_path / "u.zarr", Serial(), triangle="upper") == check(whole)
+    with pytest.raises(InputError, match="not symmetric"):
+        build(ArrayRows(matrix, "float64"), tmp_path / "a.zarr", Serial(), triangle="auto")
+    with pytest.raises(InputError, match="triangle must be 'upper', 'lower', 'auto' or None, not 'left'"):
+        build(ArrayRows(matrix), tmp_path / "b.zarr", Serial(), triangle="left")
+    with pytest.raises(InputError, match="give one of the two"):
+        build(ArrayRows(matrix), tmp_path / "b.zarr", Serial(), triangle="auto", symmetrize=True)
+
+
+def test_the_mean_of_both_orders_of_a_lone_triangle_is_refused_in_python():
+    with pytest.raises(InputError, match="only the upper triangle"):
+        PatternSearchMDS(symmetrize=True).fit(np.triu(distances(50, "float64")))
+
+
+# --- groups without dissimilarities between them ---
+
+
+def groups(*sizes, between=np.inf):
+    n = sum(sizes)
+    matrix, start = np.full((n, n), between), 0
+    whole = distances(n, "float64")
+    for size in sizes:
+        part = slice(start, start + size)
+        matrix[part, part] = whole[part, part]
+        start += size
+    order = np.random.default_rng(1).permutation(n)
+    return matrix[np.ix_(order, order)]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "dtype", "sentence"),
+    [
+        (groups(50, 50), "float64", r"5000 infinite entries as float64.* fall into 2 groups .* \(of 50, 50 points\)"),
+        (groups(20, 60, 1), "float32", r"fall into 3 groups .* \(of 60, 20, 1 points\)"),
+        (groups(50, 50, between=3.4e38), "float32", r"5000 huge entries, .* fall into 2 groups"),
+        (groups(50, 50, between=1e300), "float64", r"5000 huge entries, .* fall into 2 groups"),
+        (groups(*[10] * 7), "float64", r"7 groups .* \(of 10, 10, 10, 10, 10, \.\.\. points\)"),
+        (
+            with_entries((5, 6, np.inf)),
+            "float64",
+            r"2 infinite entries as float64, .* row 5, column 6; replace",
+        ),
+    ],
+)
+def test_groups_without_finite_dissimilarities_are_counted(matrix, dtype, sentence):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=sentence):
+            check(matrix.astype(dtype))
+
+
+def test_a_chain_of_finite_entries_is_one_group():
+    matrix = np.full((60, 60), np.inf)
+    steps = np.arange(59)
+    matrix[steps, steps + 1] = matrix[steps + 1, steps] = 1
+    np.fill_diagonal(matrix, 0)
+    with pytest.raises(InputError) as error:
+        check(matrix)
+    assert "groups" not in str(error.value)
+
+
+# --- symmetry ---
+
+
+def one_bad_pair(n, share, seed, offset=0.0):
+    """Matrix in which one entry differs from its mirror image by a share of the root mean square."""
+    matrix = distances(n, "float64", seed, offset)
+    i, j = np.random.default_rng(seed).choice(n, 2, replace=False)
+    matrix[i, j] += share * off_diagonal_rms(matrix)
+    return matrix, {int(i), int(j)}
+
+
+@pytest.mark.parametrize("n", [200, 1500])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_bad_pair_is_found_above_the_tolerance_only(n, offset, seed, dtype):
+    above, pair = one_bad_pair(n, 1.05 * SYMMETRY_TOL, seed, offset)
+    i, j = sorted(pair)
+    with pytest.raises(InputError, match=rf"worst pair found is ({i} and {j}|{j} and {i}), with .*symmetrize=True"):
+        check(above.astype(dtype))
+    below, _ = one_bad_pair(n, 0.95 * SYMMETRY_TOL, seed, offset)
+    found = check(below.astype(dtype)).asymmetry
+    assert found is None or found == pytest.approx(0.95 * SYMMETRY_TOL, rel=0.02)
+
+
+def test_worst_pair_is_named_with_ids_and_values():
+    matrix = distances(200, "float64")
+    matrix[17, 3], matrix[3, 17], matrix[50, 51] = 2.5, 1.25, matrix[50, 51] + 0.1
+    with pytest.raises(
+        InputError,
+        match=r"(17 \(id 'p17'\) and 3 \(id 'p3'\), with 2.5 in row 17 and 1.25 in row 3)|"
+        r"(3 \(id 'p3'\) and 17 \(id 'p17'\), with 1.25 in row 3 and 2.5 in row 17)",
+    ):
+        check(matrix, ids=[f"p{k}" for k in range(200)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bad_row_and_a_random_matrix_are_found(seed):
+    matrix = distances(900, seed=seed)
+    matrix[33] += 0.01
+    matrix[33, 33] = 0
+    with pytest.raises(InputError, match=r"not symmetric: the worst pair found is .*\b33\b"):
+        check(matrix)
+    matrix = np.random.default_rng(seed).random((900, 900))
+    np.fill_diagonal(matrix, 0)
+    worst = np.abs(matrix - matrix.T).max() / off_diagonal_rms(matrix)
+    with pytest.raises(InputError, match=f"which differ by {worst:.2g} of"):
+        check(matrix)
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0])
+def test_equal_faults_in_one_row_do_not_hide(size):
+    for seed in range(20):
+        matrix = distances(100, "float64", seed)
+        columns = np.random.default_rng(seed).choice(np.arange(1, 100), 2, replace=False)
+        matrix[0, columns] += size
+        with pytest.raises(InputError, match="not symmetric"):
+            check(matrix)
+
+
+def test_float32_rounding_passes():
+    from sklearn.metrics.pairwise import euclidean_distances
+
+    points = np.random.default_rng(0).normal(size=(1200, 30)).astype("float32")
+    assert check(euclidean_distances(points)).asymmetry is None
+    noise = np.random.default_rng(1).normal(size=(1200, 1200))
+    noisy = distances(1200, "float64") * (1 + 2e-6 * noise)  # many times worse than rounding
+    assert check(noisy).asymmetry is None or check(noisy).asymmetry < SYMMETRY_TOL
+
+
+def test_false_suspicion_is_settled_by_a_second_look():
+    matrix = distances(1500, "float64")
+    noise = np.random.default_rng(0).uniform(-1, 1, matrix.shape) * 0.3 * SYMMETRY_TOL * off_diagonal_rms(matrix)
+    np.fill_diagonal(noise, 0)
+    found = check(np.abs(matrix + noise)).asymmetry
+    assert found == pytest.approx(0.6 * SYMMETRY_TOL, rel=0.05)
+
+
+def test_tolerance_can_be_set():
+    matrix, _ = one_bad_pair(100, 0.01, 0)
+    with pytest.raises(InputError, match=r"where 0\.001 is tolerated"):
+        check(matrix, symmetry_tol=1e-3)
+    assert check(matrix, symmetry_tol=0.02).asymmetry in (None, pytest.approx(0.01, rel=0.01))
+    assert check(distances(100), symmetry_tol=0.0).asymmetry in (None, 0.0)
+
+
+# --- over files ---
+
+
+def test_check_verifies_the_checksums_of_a_store(tmp_path):
+    matrix = distances(101)
+    target = create(tmp_path / "d.zarr", 101)
+    for block in range(Layout(101).count):
+        target.write(block, matrix[slice(*Layout(101).bounds(block))])
+    target.finish(check(matrix))
+    rows = open_rows(tmp_path / "d.zarr")
+    assert check_source(rows, Serial()) == check(matrix)
+    path = os.path.join(rows.path, "dissimilarities", "c.4.0")
+    with open(path, "r+b") as file:
+        file.seek(50)
+        file.write(b"?")
+    with pytest.raises(InputError, match="does not match its checksum"):
+        check_source(rows, Serial())
+
+
+def test_scanner_marks_faults_where_they_are():
+    rows = np.ones((3, 100), "float32")
+    rows[1, 5], rows[2, 7], rows[2, 8] = -1, -2, np.nan
+    scanner = Scanner(100, np.dtype("float32"))
+    scanner.add(3, rows)
+    (scan,) = scanner.result().blocks
+    assert (scan.negative.count, scan.negative.row, scan.negative.column, scan.negative.value) == (
+        2,
+        11,
+        7,
+        -2,
+    )
+    assert (scan.nan.count, scan.nan.row, scan.nan.column) == (1, 11, 8)
+    assert scan.infinite is None

@@ -1,0 +1,99 @@
+"""Whatever compiles does it before a clock runs."""
+
+import numba
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist, squareform
+
+import landmarks.kernels
+from landmarks import LandmarkMDS
+from landmarks.solver.types import Clock
+from psmds_dist import PatternSearchMDS
+from psmds_dist.api import embed as run
+from psmds_dist.kernels import guided, moves, scan
+
+KERNELS = [
+    value
+    for module in (moves, guided, scan, landmarks.kernels)
+    for value in vars(module).values()
+    if isinstance(value, numba.core.dispatcher.Dispatcher) and value.targetoptions.get("parallel")
+]
+
+
+def signatures():
+    """What is compiled, or loaded, in this process."""
+    return {(kernel.__name__, signature) for kernel in KERNELS for signature in kernel.signatures}
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    """Let this process forget its kernels; it loads them from disk again."""
+    for kernel in KERNELS:
+        kernel._reset_overloads()
+    assert not signatures()
+
+
+def distances(n, dims, dtype="float32"):
+    return squareform(pdist(np.random.default_rng(0).normal(size=(n, dims + 2)))).astype(dtype)
+
+
+@pytest.fixture
+def ahead(monkeypatch):
+    """What was compiled when the clock of an exact fit began to run."""
+    found, real = [], run._kept_start
+
+    def noting(*arguments):
+        found.append(signatures())
+        return real(*arguments)
+
+    monkeypatch.setattr(run, "_kept_start", noting)
+    return found
+
+
+WAYS = [
+    {},
+    {"bad_moves": False},
+    {"bad_moves": False, "direction_share": 0.5},
+    {"moves": "guided"},
+    {"moves": "guided", "bad_moves": False, "direction_share": 0.4},
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dims", [1, 2, 3, 10])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.filterwarnings("ignore:the monotone solve ran out of epochs")
+def test_a_fit_compiles_before_it_begins(way, dims, dtype, ahead):
+    radius = {"radius_tol": 1e-7} if dtype == "float32" else {}  # down to where float32 is left
+    PatternSearchMDS(dims, init="random", random_state=0, max_epochs=60, dtype=dtype, **way, **radius).fit(
+        distances(40, dims, dtype)
+    )
+    assert ahead == [signatures()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dims", [1, 2, 3, 10])
+def test_a_start_from_landmarks_compiles_before_it_begins(dims, dtype, ahead):
+    mds = PatternSearchMDS(dims, random_state=0, dtype=dtype, max_epochs=5).fit(distances(1000, dims, dtype))
+    assert mds.start_ == "landmarks"
+    assert ahead == [signatures()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dims", [1, 2, 3, 10])
+@pytest.mark.parametrize("refine", ["none", "panel", "full"])
+def test_a_fit_through_landmarks_compiles_in_none_of_its_stages(refine, dims, dtype, monkeypatch):
+    counted, late, real = signatures(), [], Clock.end
+
+    def noting(clock, stage):
+        late.extend((stage, new) for new in signatures() - counted)
+        real(clock, stage)
+
+    def left_out(clock):
+        counted.update(signatures())
+
+    monkeypatch.setattr(Clock, "end", noting)
+    monkeypatch.setattr(Clock, "leave_out", left_out)
+    LandmarkMDS(dims, n_landmarks=60, refine=refine, random_state=0, dtype=dtype).fit(distances(200, dims, dtype))
+    assert late == []
+    assert counted

@@ -1,0 +1,266 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from scipy.spatial.distance import pdist
+
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.layout import Layout
+from psmds_dist.core.types import InputError, StopReason
+from psmds_dist.solver import schedule
+from psmds_dist.solver.schedule import EpochReport, State, advance
+
+SEEDS = st.integers(0, 2**32 - 1)
+X = np.zeros((2, 5))
+
+
+@given(st.integers(3, 20_000), SEEDS, st.integers(0, 10_000))
+def test_halves_take_one_of_each_pair_of_blocks(n, seed, epoch):
+    layout = Layout(n)
+    first, second = schedule.halves(layout, seed, epoch)
+    assert sorted(first + second) == list(range(layout.count))
+    for half in (first, second):
+        pairs = [block // 2 for block in half]
+        assert len(set(pairs)) == len(pairs)
+    assert abs(len(first) - len(second)) <= 1
+
+
+def test_halves_are_a_fair_draw_that_seed_and_epoch_decide():
+    layout = Layout(20_000)
+    draws = {(s, e): schedule.halves(layout, s, e)[0] for s in range(5) for e in range(40)}
+    assert len(set(draws.values())) == len(draws)
+    assert all(schedule.halves(layout, s, e)[0] == half for (s, e), half in draws.items())
+    first = np.zeros(layout.count)
+    for half in draws.values():
+        first[list(half)] += 1
+    # 200 fair coins a block: outside six standard deviations about once in 10^9
+    assert np.abs(first - 100).max() < 6 * math.sqrt(50)
+
+
+def test_streams_of_random_numbers_are_independent_of_each_other():
+    streams = [schedule.START, schedule.ROUNDS, schedule.AXES, schedule.SAMPLE]
+    draws = [schedule.generator(3, stream, epoch).random(4) for stream in streams for epoch in range(3)]
+    assert len({tuple(draw) for draw in draws}) == len(draws)
+    assert_array_equal(schedule.generator(3, 1, 2).random(4), schedule.generator(3, 1, 2).random(4))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 10])
+def test_starting_points_have_the_scale_of_the_data(dims):
+    config = SolverConfig(n_components=dims, seed=5)
+    x = schedule.starting_points(4000, config, 12.5)
+    assert x.shape == (dims, 4000)
+    # the mean of squares over 4,000 points has a relative deviation of about 0.01
+    assert math.sqrt(np.mean(pdist(x.T) ** 2)) == pytest.approx(12.5, rel=0.03)
+    half = np.abs(x).max()
+    assert half == pytest.approx(12.5 * math.sqrt(1.5 / dims), rel=0.01)
+    assert_array_equal(x, schedule.starting_points(4000, config, 12.5))
+    assert not np.array_equal(x, schedule.starting_points(4000, SolverConfig(n_components=dims, seed=6), 12.5))
+
+
+@pytest.mark.parametrize(
+    ("dims", "share", "count"), [(10, 0.5, 5), (10, 0.41, 5), (3, 0.1, 1), (2, 0.99, 2), (7, 1, 7)]
+)
+def test_sampled_axes_are_a_share_drawn_for_each_epoch(dims, share, count):
+    config = SolverConfig(n_components=dims, direction_share=share, seed=1)
+    draws = [schedule.sampled_axes(config, epoch) for epoch in range(200)]
+    assert all(len(axes) == len(set(axes)) == count and list(axes) == sorted(axes) for axes in draws)
+    assert {axis for axes in draws for axis in axes} == set(range(dims))
+    assert draws == [schedule.sampled_axes(config, epoch) for epoch in range(200)]
+    if count < dims:
+        assert len(set(draws)) > 1
+        share_of_axis = np.bincount(np.concatenate(draws), minlength=dims) / 200
+        assert np.abs(share_of_axis - count / dims).max() < 6 * math.sqrt(0.25 / 200)
+
+
+def step(error, *, was, radius=1.0, epoch=3, moved=5, **config):
+    settings = {"eps": 0.01, "radius_tol": 0.25, "max_epochs": 100, **config}
+    return advance(State(X, radius, epoch, was), EpochReport(X + 1, error, moved), SolverConfig(**settings), scale=1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "was", "radius"),
+    [
+        (100.0, math.inf, 1.0),  # the first epoch has nothing to compare with
+        (100.0, 102.0, 1.0),  # lower by 2 %
+        (100.0, 101.0, 0.5),  # by eps exactly
+        (100.0, 100.5, 0.5),
+        (100.0, 100.0, 0.5),
+        (100.0, 50.0, 0.5),  # risen, as bad moves may
+        (math.inf, math.inf, 0.5),  # overflowed
+    ],
+)
+def test_the_radius_halves_when_an_epoch_gains_too_little(error, was, radius):
+    after, reason = step(error, was=was)
+    assert reason is None
+    assert (after.radius, after.epoch, after.error) == (radius, 4, error)
+    assert_array_equal(after.x, X + 1)
+
+
+def test_a_solve_ends_when_the_next_radius_would_be_at_the_tolerance():
+    after, reason = step(100.0, was=100.0, radius=0.5)
+    assert (after.radius, reason) == (0.5, StopReason.RADIUS)
+    after, reason = step(100.0, was=100.0, radius=0.5, radius_tol=0.2499)
+    assert (after.radius, reason) == (0.25, None)
+    after, reason = step(90.0, was=100.0, radius=0.5)
+    assert (after.radius, reason) == (0.5, None)
+
+
+def test_the_default_tolerance_follows_the_scale_of_the_data():
+    config = SolverConfig()
+    assert schedule.end_radius(config, 50.0) == pytest.approx(0.01)
+    state, report = State(X, 0.019, 9, 0.04), EpochReport(X, 0.04, 5)
+    assert advance(state, report, config, 50.0)[1] is StopReason.RADIUS
+    assert advance(state, report, config, 5.0)[1] is None
+
+
+def test_noisy_data_end_where_moves_drown_in_the_residual():
+    mse = 25.0
+    end = schedule.end_radius(SolverConfig(eps=1e-3), 10.0, mse)
+    assert end == pytest.approx(math.sqrt(6e-3) * 5)
+    report = EpochReport(X, mse * 25, 5)
+    for radius, reason in ((2 * end, StopReason.RADIUS), (2.01 * end, None)):
+        assert advance(State(X, radius, 9, mse * 25), report, SolverConfig(eps=1e-3), 10.0)[1] is reason
+    assert schedule.end_radius(SolverConfig(eps=1e-3, radius_tol=0.1), 10.0, mse) == 0.1
+    assert schedule.end_radius(SolverConfig(eps=1e-3, bad_moves=False), 10.0, mse) == pytest.approx(2e-3)
+    assert schedule.end_radius(SolverConfig(eps=0), 10.0, mse) == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize("mse", [math.inf, math.nan, 1e300])
+def test_an_exploded_map_does_not_end_a_solve(mse):
+    config = SolverConfig()
+    assert schedule.end_radius(config, 1.0, mse) <= 0.025
+    assert schedule.small_gain(1e3, mse, config) == config.eps
+
+
+def test_a_solve_that_begins_near_its_end_halves_the_radius_earlier():
+    near = SolverConfig(radius=0.5)
+    assert schedule.small_gain(0.3, 1.0, near) == pytest.approx(0.06)
+    assert schedule.small_gain(0.003, 1.0, near) == near.eps
+    assert schedule.small_gain(0.3, 1.0, SolverConfig(radius=0.5, eps=0.1)) == 0.1
+    for far in (SolverConfig(), SolverConfig(radius=0.51), SolverConfig(radius=0.5, bad_moves=False)):
+        assert schedule.small_gain(0.3, 1.0, far) == far.eps
+    report = EpochReport(X, 25.0, 5)
+    for was, radius in ((26.4, 0.15), (26.6, 0.3)):  # gains of 5.6 % and 6.4 %
+        assert advance(State(X, 0.3, 3, was), report, near, 1.0)[0].radius == radius
+
+
+@pytest.mark.parametrize(("spread", "cost"), [(0.5, 1 / 6), (1.0, 2 / 3)])
+def test_what_displaced_points_cost(spread, cost):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(1000, 2))
+    moved = x + random.uniform(-spread * 0.01, spread * 0.01, x.shape)
+    assert np.square(pdist(moved) - pdist(x)).mean() == pytest.approx(cost * 0.01**2, rel=0.05)
+
+
+def test_a_monotone_solve_leaves_its_last_radius_only_when_no_point_moved():
+    after, reason = step(100.0, was=100.0, radius=0.5, moved=1, bad_moves=False)
+    assert (after.radius, reason) == (0.5, None)
+    after, reason = step(100.0, was=100.0, radius=0.5, moved=0, bad_moves=False)
+    assert (after.radius, reason) == (0.5, StopReason.RADIUS)
+    after, reason = step(100.0, was=100.0, radius=1.0, moved=1, bad_moves=False)
+    assert (after.radius, reason) == (0.5, None)
+
+
+def test_a_solve_ends_at_the_last_epoch_and_at_zero_error():
+    assert step(90.0, was=100.0, epoch=98)[1] is None
+    assert step(90.0, was=100.0, epoch=99)[1] is StopReason.EPOCHS
+    assert step(100.0, was=100.0, radius=0.5, epoch=99)[1] is StopReason.RADIUS
+    assert step(0.0, was=100.0)[1] is StopReason.PERFECT
+
+
+@pytest.mark.parametrize("tries", [3, 8])
+@pytest.mark.parametrize("power", range(-12, 13))
+@pytest.mark.parametrize("nudge", [0.75, 1.0, 1.5])
+def test_the_search_finds_the_largest_radius_that_lowers_the_error(power, nudge, tries):
+    first, threshold = 3.0, 3.0 * nudge * 2.0**power
+    asked = []
+
+    def improves(radius):
+        asked.append(radius)
+        return radius <= threshold
+
+    found = schedule.search_radius(first, improves, tries)
+    candidates = [first * 2.0**k for k in range(-tries, tries + 1)]
+    assert found == max([c for c in candidates if c <= threshold], default=candidates[0])
+    assert len(asked) == len(set(asked)) <= tries + 1
+
+
+@pytest.mark.parametrize("bad_moves", [True, False])
+def test_arithmetic_is_float64_wherever_float32_would_not_do(bad_moves):
+    config = SolverConfig(bad_moves=bad_moves, radius_tol=0.01)
+
+    def arithmetic(radius, scale=10.0, dtype=np.float32):
+        return schedule.arithmetic(radius, config, scale, np.dtype(dtype))
+
+    assert arithmetic(1.0) == "float32"
+    assert arithmetic(1.0, dtype=np.float64) == "float64"
+    assert arithmetic(0.0009) == "float64"
+    assert arithmetic(0.0201) == "float32"
+    assert arithmetic(0.02) == ("float32" if bad_moves else "float64")
+    assert arithmetic(1e15, scale=1e15) == "float64"
+    assert arithmetic(1e-15, scale=1e-15) == "float64"
+    assert arithmetic(1e15) == "float64"
+
+
+def test_the_certificate_of_a_monotone_solve_is_for_all_axes():
+    config = SolverConfig(n_components=10, direction_share=0.3, bad_moves=False, radius_tol=0.1)
+    layout, dtype = Layout(50), np.dtype(np.float32)
+    x = np.zeros((10, 50))
+    assert len(schedule.plan_epoch(State(x, 0.21, 4), config, layout, 1.0, dtype).axes) == 3
+    assert schedule.plan_epoch(State(x, 0.2, 4), config, layout, 1.0, dtype).axes == tuple(range(10))
+
+
+def test_a_plan_is_made_of_its_parts():
+    config, layout, dtype = SolverConfig(seed=3), Layout(500), np.dtype(np.float32)
+    plan = schedule.plan_epoch(State(X, 0.5, 7), config, layout, 1.0, dtype)
+    assert plan.radius == 0.5
+    assert plan.rounds == schedule.halves(layout, 3, 7)
+    assert plan.axes == (0, 1)
+    assert plan.dtype == "float32"
+
+
+def test_numbers_of_small_types_do_not_overflow():
+    config = SolverConfig(n_components=np.int8(100), radius=np.float16(0.1), seed=np.uint8(200))
+    plain = SolverConfig(n_components=100, radius=float(np.float16(0.1)), seed=200)
+    assert config == plain
+    assert {type(value) for value in config.as_dict().values()} <= {int, float, bool, str, type(None)}
+    assert_array_equal(schedule.starting_points(120, config, 1.0), schedule.starting_points(120, plain, 1.0))
+
+
+@given(st.integers(3, 50_000), SEEDS)
+def test_the_sample_is_a_few_whole_blocks(n, seed):
+    layout = Layout(n)
+    chosen = schedule.sample_blocks(layout, seed)
+    assert list(chosen) == sorted(set(chosen))
+    assert set(chosen) <= set(range(layout.count))
+    assert chosen == schedule.sample_blocks(layout, seed)
+    points = sum(hi - lo for lo, hi in map(layout.bounds, chosen))
+    assert min(n, 512 - layout.rows) <= points <= 512 + layout.rows
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_components": 0},
+        {"n_components": 2.0},
+        {"n_components": True},
+        {"max_epochs": -1},
+        {"seed": -1},
+        {"seed": 2**128},
+        {"eps": -1e-9},
+        {"eps": math.nan},
+        {"radius": 0.0},
+        {"radius": math.inf},
+        {"radius_tol": 0},
+        {"direction_share": 0},
+        {"direction_share": 1.01},
+        {"bad_moves": 1},
+    ],
+)
+def test_a_wrong_parameter_is_refused_by_name(wrong):
+    name = {"seed": "random_state"}.get(*wrong, *wrong)
+    with pytest.raises(InputError, match=rf"^{name} "):
+        SolverConfig(**wrong)

@@ -1,0 +1,76 @@
+"""What appears whole or not at all, and what killed processes have left beside it."""
+
+import pytest
+
+from psmds_dist.utils.atomic import built_beside, file_beside, moved_aside
+
+LEFT = ".map.zarr.new-0123456789ab"
+OLD = ".map.zarr.old-ba9876543210"
+FOREIGN = ".map.zarr.new-aaaaaaaaaaaa"
+OTHERS = [
+    FOREIGN,
+    ".map.zarr.new-mine",
+    ".map.zarr2.new-0123456789ab",
+    ".other.old-0123456789ab",
+    "map.zarr.checkpoint",
+]
+
+
+def build(path, contents="new"):
+    with built_beside(path) as fresh:
+        fresh.mkdir()
+        (fresh / "part").write_text(contents)
+
+
+@pytest.fixture
+def target(tmp_path):
+    """A place beside which killed processes have left things, and others have theirs."""
+    for name in [LEFT, OLD, *OTHERS]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ("part" if name == FOREIGN else "zarr.json")).write_text("left")
+    return tmp_path / "map.zarr"
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_killed_processes_left_goes_when_the_work_is_done(target):
+    build(target)
+    assert names(target.parent) == sorted([*OTHERS, "map.zarr"])
+    assert (target / "part").read_text() == "new"
+
+
+def test_nothing_goes_before(target):
+    with pytest.raises(FileNotFoundError), built_beside(target):
+        pass  # nothing has been built
+    assert names(target.parent) == sorted([*OTHERS, LEFT, OLD])
+
+
+def test_names_are_no_patterns(tmp_path):
+    for name in (".[ab].new-0123456789ab", ".a.new-0123456789ab"):
+        (tmp_path / name).mkdir()  # empty, as when a process was killed at once
+    build(tmp_path / "[ab]")
+    assert names(tmp_path) == [".a.new-0123456789ab", "[ab]"]
+
+
+def test_an_older_directory_comes_back_when_its_successor_does_not(tmp_path):
+    build(tmp_path / "map", "old")
+    with pytest.raises(KeyboardInterrupt), moved_aside(tmp_path / "map"):
+        raise KeyboardInterrupt
+    assert names(tmp_path) == ["map"]
+    assert (tmp_path / "map" / "part").read_text() == "old"
+
+
+def test_a_file_that_is_not_finished_is_not_there(tmp_path):
+    with pytest.raises(TypeError), file_beside(tmp_path / "state") as fresh, fresh.open("wb") as file:
+        file.writelines([b"half", None])
+    assert names(tmp_path) == []
+    with file_beside(tmp_path / "state") as fresh:
+        fresh.write_bytes(b"whole")
+    assert (tmp_path / "state").read_bytes() == b"whole"
+    with file_beside(tmp_path / "state") as fresh:
+        fresh.write_bytes(b"newer")
+        assert (tmp_path / "state").read_bytes() == b"whole"
+    assert (tmp_path / "state").read_bytes() == b"newer"
+    assert names(tmp_path) == ["state"]
