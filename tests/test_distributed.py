@@ -403,7 +403,7 @@ def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(
     )
     assert read_result(target).attributes["stop_reason"] == "workers_died"
     resumed = subprocess.run(
-        [sys.executable, "-m", "psmds_dist.cli", "fit", stores / "ours", target, "--init", "random", "--resume"],
+        [sys.executable, "-m", "psmds_dist", "fit", stores / "ours", target, "--init", "random", "--resume"],
         capture_output=True,
         text=True,
         timeout=120,
