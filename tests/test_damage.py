@@ -331,7 +331,7 @@ def test_no_copy_of_a_damaged_store_gets_a_checksum(tmp_path, store, matrix, cha
 @pytest.mark.parametrize("options", [(), ("--zero-diagonal",), ("--symmetrize",), ("--workers", "1")])
 def test_ingest_refuses_a_damaged_store(tmp_path, store, matrix, options):
     flip_pair(store, matrix, 3, 50)
-    command = [sys.executable, "-m", "psmds_dist.cli", "ingest", str(store), str(tmp_path / "copy.zarr"), *options]
+    command = [sys.executable, "-m", "psmds_dist", "ingest", str(store), str(tmp_path / "copy.zarr"), *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1
     assert "checksum" in ended.stderr

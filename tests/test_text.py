@@ -157,7 +157,7 @@ def test_a_real_terminal_gets_no_escape_sequence_of_a_name(tmp_path, stored):
 
     assert run("fit", stored, tmp_path / "map.zarr").exit_code == 0
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "psmds_dist.cli", "quality", str(tmp_path / "map.zarr"), "--worst", str(N)]
+    command = [sys.executable, "-m", "psmds_dist", "quality", str(tmp_path / "map.zarr"), "--worst", str(N)]
     ended = subprocess.run(command, stdout=theirs, stderr=theirs, timeout=300)
     os.close(theirs)
     shown = os.read(ours, 100_000).decode()
