@@ -30,7 +30,10 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 """What stands for infinity where files hold no such thing, also in float64."""
 
 HUGE, OUTLYING = 1e18, 1e12
-"""A dissimilarity above the first, and so many times the smallest between landmarks, leaves no digit of the others."""
+"""A dissimilarity above the first, and so many times a small one between landmarks, leaves no digit of the others."""
+
+SMALL = 0.1
+"""Quantile that is a small one: what stands for 'no connection' may be in most pairs, where there are many groups."""
 
 
 @dataclass(frozen=True)
@@ -246,8 +249,8 @@ def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> ND
 
 def huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> str:
     """Say that some values overflow, which seldom are dissimilarities; empty where none does."""
-    known = np.empty(0) if between is None else between[between > 0]
-    if not is_too_large(highest, dtype, float(known.min(initial=math.inf))):
+    known = between[between > 0] if between is not None and highest > HUGE else np.empty(0)
+    if not is_too_large(highest, dtype, float(np.quantile(known, SMALL)) if known.size else math.inf):
         return ""
     return (
         f"the largest dissimilarity of {names.what} is {highest:g}, too large to compute with as {dtype.name}: such "

@@ -104,5 +104,6 @@ def scan_rows(rows: Rows, start: int, weights: Floats, columns: Floats) -> tuple
     extremes = np.empty((tiles, 2))
     with threads_for(rows.size):
         _scan_tiles(rows, start, weights, columns, sums, extremes)
-    totals = sums.sum(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is not finite
+        totals = sums.sum(axis=1)
     return totals[:, 0].copy(), totals[:, 1:].copy(), float(extremes[:, 0].min()), float(extremes[:, 1].max())

@@ -1,0 +1,3 @@
+import warnings
+
+warnings.filterwarnings("ignore", "the solve ended at max_epochs")  # cases bound their epochs on purpose

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.api.embed import measure
 from psmds_dist.core.stress import canonical
+from psmds_dist.core.types import InputError
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.points import open_points
 from psmds_dist.data.sources import ArrayRows, open_npy
@@ -263,6 +265,46 @@ def landmark_fit(choose: Chooser, folder: Path) -> str:
         assert np.isfinite(mds.embedding_).all()
 
     return judged(call, own, f"{given.story}, rows {rows}, refine {refine}")
+
+
+def landmark_places(choose: Chooser, folder: Path) -> str:
+    """The place that a refusal of one entry names is where the entry is, in a matrix or a panel, with its id."""
+    n, value = choose.pick([30, 12, 60]), choose.pick([-1.0, np.inf, -np.inf, -1e-3])
+    random = np.random.default_rng(choose.number(0, 9999))
+    t = squareform(pdist(random.normal(size=(n, 3))))
+    sites = random.permutation(n)[: choose.pick([8, n // 2, 11])]
+    i, s = choose.number(0, n - 1), choose.number(0, sites.size - 1)
+    if i == sites[s]:
+        i = (i + 1) % n
+    names = choose.pick([None, [f"p{k}" for k in range(n)]])
+    if choose.pick([True, False]):
+        given = t.astype(choose.pick(["f4", "f8"]))
+        given[i, sites[s]] = given[sites[s], i] = value
+        places = [(a, b) for a, b in ((sites[s], i), (i, sites[s])) if a in sites]
+    else:
+        given = np.array(t[:, sites], order=choose.pick(["C", "F"]))
+        given[i, s] = value
+        places = [(i, s)]
+    frame = given if names is None else matrices.Frame(given, names, names[: given.shape[1]])
+    story = f"{given.shape} with {value:g} at {(i, s)}, landmarks {sites.tolist()}, names {names is not None}"
+
+    def call() -> None:
+        try:
+            LandmarkMDS(landmarks=sites.tolist(), random_state=0).fit(frame)
+        except InputError as error:
+            _require_place(str(error), places, names)
+            raise
+
+    return judged(call, Verdict.REFUSED, story)
+
+
+def _require_place(text: str, places: list[tuple[int, int]], names: list[str] | None) -> None:
+    """Assert that a message names one of some places, and its row by its name."""
+    found = re.search(r"row (\d+)(?: \(id '(\w+)'\))?, column (\d+)", text)
+    assert found, f"no place in {text!r}"
+    row, name, column = int(found[1]), found[2], int(found[3])
+    assert (row, column) in places, f"{text!r}, but it is at {places}"
+    assert name == (None if names is None else names[row]), f"another id in {text!r}"
 
 
 def n_of(given: matrices.Given) -> int:
@@ -678,6 +720,7 @@ ENTRIES = {
     "LandmarkMDS on points": landmark_points,
     "LandmarkMDS parameters": landmark_parameters,
     "LandmarkMDS.transform": transform,
+    "LandmarkMDS names places": landmark_places,
     "ingest": ingest,
     "points": points,
     "ids": names,

@@ -78,7 +78,7 @@ def compile_kernels() -> None:
     """Compile all kernels, or load them from disk: that is no part of a case."""
     t = small_matrix(30)
     for dtype, dims in itertools.product(("float32", "float64"), (1, 2, 3, 4)):
-        PatternSearchMDS(dims, dtype=dtype, max_epochs=2, random_state=0).fit(t)
+        PatternSearchMDS(dims, dtype=dtype, radius_tol=1.0, random_state=0).fit(t)
         for refine in ("panel", "full"):
             LandmarkMDS(dims, dtype=dtype, n_landmarks=12, refine=refine, n_init=1, random_state=0).fit(t)
 

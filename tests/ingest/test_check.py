@@ -449,6 +449,7 @@ def groups(*sizes, between=np.inf):
         (groups(20, 60, 1), "float32", r"fall into 3 groups .* \(of 60, 20, 1 points\)"),
         (groups(50, 50, between=3.4e38), "float32", r"5000 huge entries, .* fall into 2 groups"),
         (groups(50, 50, between=1e300), "float64", r"5000 huge entries, .* fall into 2 groups"),
+        (groups(1200, 300, between=1e153), "float64", r"720000 huge entries, .* fall into 2 groups"),
         (groups(*[10] * 7), "float64", r"7 groups .* \(of 10, 10, 10, 10, 10, \.\.\. points\)"),
         (
             with_entries((5, 6, np.inf)),

@@ -153,7 +153,7 @@ def test_too_few_known_landmarks_give_nan_and_a_sentence_by_id():
     names = [f"sample {k}" for k in range(60)]
     with pytest.raises(
         InputError,
-        match=r"point 7 \(id 'sample 7'\) has known dissimilarities to 2 landmarks, but 3 .*\(2 points are short",
+        match=r"point 7 \(id 'sample 7'\) has known dissimilarities to 2 landmarks, but 3 .*\(2 points in all",
     ):
         require_known(known, 2, names)
     with pytest.raises(InputError, match="point 7 has known"):

@@ -18,6 +18,7 @@ from reference import distances
 from scipy.spatial.distance import cdist
 
 from landmarks import LandmarkMDS
+from landmarks.panel.check import MatrixEntries
 from landmarks.panel.inputs import matrix_panel
 from landmarks.panel.sources import store_panel
 from landmarks.solver.fit import _identity
@@ -550,7 +551,7 @@ def test_a_landmark_run_is_the_same_with_its_panel_in_memory_or_on_disk(tmp_path
         source, executor = store_panel(ArrayRows(matrix), landmarks), InProcessExecutor()
         with matrix_panel(source, executor, memory_limit=10**8, keep=keep, scratch=tmp_path) as panel:
             assert hasattr(panel, "path") == (keep == 0)
-            return _identity(panel, landmarks, LandmarkConfig(), executor)
+            return _identity(panel, MatrixEntries(landmarks), LandmarkConfig(), executor)
 
     assert identity(noisy(100), 0) == identity(noisy(100), 10**8)
     assert identity(noisy(100), 10**8) != identity(noisy(100, seed=1), 10**8)
