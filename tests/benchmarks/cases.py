@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.benchmarks.alternatives import alternatives
 from tests.benchmarks.cluster import out_of_core, overhead, workers
 from tests.benchmarks.comparison import compare
+from tests.benchmarks.entries import entries
 from tests.benchmarks.guided import guided
 from tests.benchmarks.harness import Record, Settings
 from tests.benchmarks.keeping import keeping
@@ -26,6 +27,7 @@ CASES: dict[str, Case] = {
     "roofline": roofline,
     "scaling": scaling,
     "guided": guided,
+    "entries": entries,
     "keeping": keeping,
     "planning": planning,
     "scheduler": scheduler,
