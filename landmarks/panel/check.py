@@ -163,6 +163,7 @@ class PanelEntries:
         "the matrix is not one of dissimilarities, or landmarks does not list the rows of its columns in order"
     )
     on_symmetry = on_diagonal
+    on_similarities = "; if they are dissimilarities, landmarks does not list the rows of its columns in order"
     on_triangle = "fill it in on both sides of the diagonal between landmarks"
 
     def row(self, point: int) -> str:
@@ -189,6 +190,7 @@ class MatrixEntries(PanelEntries):
     transposed = True
     on_diagonal = "set its diagonal to zero (numpy.fill_diagonal, or psmds ingest --zero-diagonal)"
     on_symmetry = "take the mean of both orders of each pair first (psmds ingest --symmetrize)"
+    on_similarities = ""
     on_triangle = "use psmds ingest --triangle {side}"
 
     def place(self, row: int, column: int) -> str:
@@ -374,7 +376,8 @@ class Judgement:
         own = self.between.diagonal()
         own = np.where(np.abs(own) > self._zero, own, 0)
         signed = any(scan.negative for scan in self.blocks)
-        return like_similarities(self.names.what, self.names.landmarks, own, self._scale, signed, self.names.ids)
+        told = like_similarities(self.names.what, self.names.landmarks, own, self._scale, signed, self.names.ids)
+        return told.removesuffix(".") + self.names.on_similarities + "."
 
     def _negative(self) -> str:
         fault = total_fault([scan.negative for scan in self.blocks])

@@ -35,6 +35,11 @@ def labels_of(matrix: Any) -> list[str] | None:
     if not is_frame(matrix):
         return None
     index, columns = list(matrix.index), list(matrix.columns)
+    if len(columns) == len(index) + 1 and index == list(range(len(index))):
+        raise InputError(
+            f"the data frame has one column more than rows, {len(columns)} and {len(index)}: if column {columns[0]!r} "
+            f"holds the names, use frame.set_index({columns[0]!r})."
+        )
     names, headings = (list(map(str, axis)) for axis in (index, columns))
     unnamed = list(range(len(names)))
     if names == headings or len(names) != len(headings) or columns == unnamed:

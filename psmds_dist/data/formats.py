@@ -24,6 +24,9 @@ Kind = tuple[str, str]
 
 _SAVED = "; fit takes it in Python, and for the command line save it with `numpy.save('matrix.npy', {array})`"
 _FRAME = _SAVED.format(array="frame.to_numpy()")
+_AS_TEXT = "converters={0: str}, keep_default_na=False, na_values=''"
+"""How pandas keeps names as text; since its version 3 a converter alone makes ``NA`` a missing value."""
+
 _IN_R = "write it in R with `write.csv(as.matrix(d), 'matrix.csv')`, then convert that file"
 
 _BINARY: tuple[tuple[bytes, Kind], ...] = (
@@ -65,8 +68,7 @@ def begins_with(path: str | os.PathLike[str], magic: bytes) -> bool:
 def table_recipe(path: str, separator: str = "\t") -> str:
     """Lines of Python that read a table of distances and keep its names as text, whatever they look like."""
     return (
-        f"frame = pandas.read_csv({path!r}, sep={separator!r}, converters={{0: str}}); "
-        "frame = frame.set_index(frame.columns[0])"
+        f"frame = pandas.read_csv({path!r}, sep={separator!r}, {_AS_TEXT}); frame = frame.set_index(frame.columns[0])"
     )
 
 
@@ -145,7 +147,7 @@ def _zipped(path: str) -> Kind:
         )
     if "xl/workbook.xml" in names:
         return "an Excel file", (
-            f"read it with `frame = pandas.read_excel({path!r}, converters={{0: str}}); "
+            f"read it with `frame = pandas.read_excel({path!r}, {_AS_TEXT}); "
             f"frame = frame.set_index(frame.columns[0])`{_FRAME}"
         )
     return "a .zip archive without a Zarr store in it", "unpack it first"
@@ -169,23 +171,34 @@ def _text(path: str, text: str) -> Kind:
             + " and its names for --ids with `numpy.save('ids.npy', matrix.ids)`"
         )
     separator = max("\t,; ", key=lines[0].count)
-    cells = [line.split(separator) for line in (lines[:-1] if len(text) > HEAD // 2 else lines)]  # the last may be cut
-    if len(cells) > 3 and all(len(row) == 3 and _is_number(row[2]) for row in cells[1:]):
+    blanks = separator == " "
+    cells = [line.split(None if blanks else separator) for line in lines]
+    cut = len(text) > HEAD // 2
+    if cut:  # so the last cell may be
+        cells[-1].pop()
+    body = cells[1:-1] if cut else cells[1:]
+    if len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) for row in body):
         return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
     if all(_is_number(cell) for row in cells for cell in row):
-        return "a table of numbers as text", (
-            f"save it with `numpy.save('matrix.npy', numpy.loadtxt({path!r}, delimiter={separator!r}))`"
+        delimiter = "" if blanks else f", delimiter={separator!r}"
+        return (
+            "a table of numbers as text",
+            f"save it with `numpy.save('matrix.npy', numpy.loadtxt({path!r}{delimiter}))`",
         )
-    if not any(len(row) > 1 and _is_number(row[-1]) for row in cells):
+    long_header = cut and len(lines) == 1 and len(cells[0]) > 2
+    if not long_header and not any(_is_number(cell) for row in cells[1:] for cell in row[1:]):
         return "a text file without a table of numbers", "check its path (a list of names goes with --ids)"
+    if body and all(len(row) == len(cells[0]) + 1 for row in body):
+        return "a table as R's write.table makes it, without a heading over its names", _IN_R
     ids = f" and give --ids {path}" if path.lower().endswith((".csv", ".tsv")) else ""
-    return "a table as text", f"read it with `{table_recipe(path, separator)}`{_FRAME}{ids}"
+    recipe = table_recipe(path, r"\s+" if blanks else separator)
+    return "a table as text", f"read it with `{recipe}`{_FRAME}{ids}"
 
 
 def _is_phylip(lines: list[str]) -> bool:
     """Whether lines begin with a count and then have a name and distances each, of which the first may have none."""
-    row = lines[2].split() if len(lines) > 2 else []
-    return lines[0].strip().isdecimal() and len(row) > 1 and _is_number(row[-1])
+    row = lines[1:3][-1].split() if len(lines) > 1 else []
+    return lines[0].strip().isdecimal() and any(map(_is_number, row[1:]))
 
 
 def _is_number(cell: str) -> bool:

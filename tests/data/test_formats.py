@@ -89,6 +89,13 @@ def test_an_axis_without_names_takes_those_of_the_other():
     assert labels_of(Frame(values, range(2), range(2))) == ["0", "1"]
 
 
+def test_a_column_of_names_that_is_no_index_is_told():
+    frame = Frame(np.zeros((2, 3)), range(2), ["names", "a", "b"])
+    for mds in (PatternSearchMDS(), LandmarkMDS()):
+        with pytest.raises(InputError, match=r"one column more than rows, 3 and 2: .*frame.set_index\('names'\)"):
+            mds.fit(frame)
+
+
 @pytest.mark.parametrize("separator", ["\t", ","])
 @pytest.mark.parametrize("corner", ["", "id"])
 def test_the_recipe_keeps_names_that_look_like_numbers(tmp_path, matrix, separator, corner):
@@ -188,7 +195,7 @@ def test_a_frame_with_its_names_in_a_column_is_told(matrix):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(matrix, NAMES, NAMES).reset_index(names="sample")
     for mds in (PatternSearchMDS(), LandmarkMDS(landmarks=range(N))):
-        with pytest.raises(InputError, match=r"whose column 'sample' holds .*frame.set_index\('sample'\)"):
+        with pytest.raises(InputError, match=r"column 'sample' holds .*frame.set_index\('sample'\)"):
             mds.fit(frame)
 
 
@@ -266,6 +273,7 @@ def zipped(path, *names):
             archive.writestr(name, "x")
 
 
+R_TABLE = "a table as R's write.table makes it, without a heading over its names"
 FILES = {
     "d.h5": (b"\x89HDF\r\n\x1a\n...", "an HDF5 file"),
     "d.hdf5": (b"\x89HDF\r\n\x1a\n...", "an HDF5 file"),
@@ -286,6 +294,12 @@ FILES = {
     "d.csv": (b",a,b\na,0,1\nb,1,0\n", "a table as text"),
     "d.tsv": (b"\ta\tb\na\t0\t1\nb\t1\t0\n", "a table as text"),
     "d.tsv.gz": (gzip.compress(b"\ta\tb\na\t0\t1\nb\t1\t0\n"), "a table as text, compressed"),
+    "spaces.txt": (b"0  1 2\n1 0  3\n2 3 0\n", "a table of numbers as text"),
+    "r.txt": (b'"a" "b" "c"\n"b" 1 NA\n"c" 2 3\n'.replace(b' "c"\n', b"\n", 1), R_TABLE),
+    "r.tsv": (b'"a"\t"b"\n"a"\t0\t1\n"b"\t1\t0\n', R_TABLE),
+    "wide.tsv": (b"".join(b"\tname%d" % k for k in range(2000)) + b"\nname0\t0\t1\n", "a table as text"),
+    "wide.txt": (b"\t".join([b"0.5"] * 4000) + b"\n", "a table of numbers as text"),
+    "wide.phylip": (b"4000\nname0\t" + b"\t".join([b"0.5"] * 4000) + b"\n", "a PHYLIP distance matrix"),
     "ids.txt": (b"0101\nNA\nx\n", "a text file without a table of numbers"),
     "empty.csv": (b"", "an empty file"),
 }
@@ -303,7 +317,7 @@ def test_files_of_other_formats_are_recognized(tmp_path, name):
         assert str(told.value).startswith(wanted)
         assert str(told.value).endswith(".")
     assert ("read_csv" in str(told.value)) == kind.startswith("a table as text")
-    for line in re.findall(r"`([^`]*)`", str(told.value)) if kind != "a file of R" else ():
+    for line in re.findall(r"`([^`]*)`", str(told.value)) if kind not in ("a file of R", R_TABLE) else ():
         ast.parse(line)
     for command in (["fit"], ["ingest"], ["landmarks", "fit"], ["distances"]):
         ended = CliRunner().invoke(main, [*command, str(path), str(tmp_path / "target")])
