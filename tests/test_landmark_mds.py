@@ -1182,9 +1182,18 @@ def test_hollow_similarities_and_rounded_zeros_are_told():
     np.testing.assert_allclose(mds.transform(panel[70:71]), mds.transform(new), atol=1e-5)
 
 
-def test_a_lone_triangle_is_told():
-    t = np.triu(squareform(pdist(np.random.default_rng(4).normal(size=(120, 3)))))
-    with pytest.raises(InputError, match=r"only the upper triangle of the matrix is filled .*--triangle upper"):
+@pytest.mark.parametrize("empty", [0, np.nan, np.inf, -1, 999, 3.4e38])
+def test_a_lone_triangle_is_told_whatever_the_other_half_holds(empty):
+    t = squareform(pdist(np.random.default_rng(4).normal(size=(120, 3))))
+    t[np.tril_indices(120, -1)] = empty
+    with pytest.raises(InputError, match=r"^only the upper triangle of the matrix is filled .*--triangle upper\.$"):
+        LandmarkMDS(n_landmarks=60, random_state=0).fit(t)
+
+
+def test_an_infinite_diagonal_is_told_once_and_without_a_warning_of_numpy():
+    t = squareform(pdist(np.random.default_rng(4).normal(size=(120, 3))))
+    np.fill_diagonal(t, np.inf)
+    with pytest.raises(InputError, match=r"60 infinite entries .* missing\.$"):
         LandmarkMDS(n_landmarks=60, random_state=0).fit(t)
 
 
