@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.arrays import fill, is_distance_matrix, is_frame, is_masked, numbers_of
-from psmds_dist.check import refuse_one_triangle
-from psmds_dist.executor import AnyExecutor, write_dask_array
+from psmds_dist.check import refuse_one_triangle, require_two
+from psmds_dist.diagnose import spread
+from psmds_dist.executor import AnyExecutor, elementwise, write_dask_array
 from psmds_dist.formats import table_recipe
-from psmds_dist.ingest import ArrayRows, Symmetrized, open_matrix
+from psmds_dist.ingest import ArrayRows, Symmetrized, mean_of_orders, open_matrix
 from psmds_dist.partition import Layout
+from psmds_dist.triangles import Triangles, count_sides
 from psmds_dist.types import InputError, Rows, RowSource
 
 
@@ -191,10 +193,13 @@ def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: A
     from psmds_dist.store import create
 
     n = size_of(array)
-    if symmetrize:
-        array = (array + array.T) / 2
-    target = create(path, n, dtype)
     rows = array.map_blocks(_converted, dtype, dtype=dtype)
+    if symmetrize:
+        few = spread(n, 8)
+        looked_at = executor.compute(rows[few])
+        require_two(Triangles.total(count_sides(row[None], i) for i, row in zip(few.tolist(), looked_at, strict=True)))
+        rows = elementwise(_mean, rows, rows.T)
+    target = create(path, n, dtype)
     write_dask_array(rows, target.write, Layout(n), executor)
     return target
 
@@ -203,6 +208,12 @@ def _converted(values: NDArray[Any], dtype: str) -> Rows:
     rows: Rows = np.empty(values.shape, dtype)
     fill(rows, values)
     return rows
+
+
+def _mean(rows: Rows, columns: Rows) -> Rows:
+    mean = rows.copy()
+    mean_of_orders(mean, columns.copy())
+    return mean
 
 
 def _copied(source: RowSource, path: Path) -> RowSource:

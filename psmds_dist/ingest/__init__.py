@@ -9,6 +9,7 @@ from psmds_dist.ingest.sources import (
     NpyMatrix,
     Symmetrized,
     ZeroDiagonal,
+    mean_of_orders,
     open_matrix,
     open_npy,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "ZeroDiagonal",
     "build",
     "check_ids",
+    "mean_of_orders",
     "open_matrix",
     "open_npy",
     "open_points",
