@@ -17,9 +17,9 @@ from landmarks.panel.tables import Panel, picked
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, Suspicion
 from psmds_dist.ingest.check import ROUNDING_TOL, entries, like_similarities, rounded_zero, row_name
-from psmds_dist.ingest.diagnose import count_sides
 from psmds_dist.ingest.scan import Fault, find_fault, total_fault
 from psmds_dist.ingest.similarity import Evidence, sample_points
+from psmds_dist.ingest.triangles import count_sides
 
 Ids = Sequence[str] | None
 
@@ -288,6 +288,8 @@ class Judgement:
     def problems(self) -> list[str]:
         """All that is wrong, the worst first."""
         similarities = self._similarities()
+        if lone := self._lone_triangle():
+            return [lone, similarities or self._diagonal()]
         rest = [] if similarities else [self._negative(), self._diagonal(), self._asymmetric()]
         return [self._infinite(), self._huge(), similarities, *rest]
 
@@ -342,7 +344,7 @@ class Judgement:
     def _evidence(self) -> Evidence | None:
         if self.between is None or len(self.between) < 2:
             return None
-        own = np.nan_to_num(self.between.diagonal())
+        own = np.nan_to_num(self.between.diagonal(), posinf=0, neginf=0)
         own = np.where(np.abs(own) > self._zero, own, 0)
         few = sample_points(len(own))
         return Evidence.of(self.between[np.ix_(few, few)], own, self._squares, len(own))
@@ -355,6 +357,21 @@ class Judgement:
         gap = np.nan_to_num(np.abs(finite - finite.T))
         r, s = divmod(int(gap.argmax()), len(gap))
         return r, s, float(gap[r, s])
+
+    def _lone_triangle(self) -> str:
+        """Say that landmarks know each other in one order only; a value that stands for the other is no other fault."""
+        if self.between is None or np.array_equal(self.between, self.between.T, equal_nan=True):
+            return ""
+        assert self.names.landmarks is not None
+        order = np.argsort(self.names.landmarks)
+        table = self.between.T if self.names.transposed else self.between
+        side = count_sides(table[np.ix_(order, order)], 0).only
+        if side is None:
+            return ""
+        return (
+            f"only the {side} triangle of {self.names.what} is filled between landmarks; "
+            f"{self.names.on_triangle.format(side=side)}."
+        )
 
     def _infinite(self) -> str:
         fault = total_fault([scan.infinite for scan in self.blocks])
@@ -393,7 +410,7 @@ class Judgement:
         if self.between is None or self.names.landmarks is None:
             return ""
         rows = self.names.landmarks.tolist()
-        own = np.nan_to_num(self.between.diagonal())
+        own = np.nan_to_num(self.between.diagonal(), posinf=0, neginf=0)  # infinite ones are told with the others
         worst = int(own.argmax())
         if own[worst] <= self.symmetry_tol * self._scale:
             return ""
@@ -407,14 +424,6 @@ class Judgement:
             return ""
         assert self.between is not None
         assert self.names.landmarks is not None
-        order = np.argsort(self.names.landmarks)
-        table = self.between.T if self.names.transposed else self.between
-        side = count_sides(table[np.ix_(order, order)], 0).only
-        if side is not None:
-            return (
-                f"only the {side} triangle of {self.names.what} is filled between landmarks; "
-                f"{self.names.on_triangle.format(side=side)}."
-            )
         rows = self.names.landmarks.tolist()
         r, s, _ = self._worst_pair
         return (

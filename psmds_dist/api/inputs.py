@@ -17,9 +17,11 @@ from psmds_dist.core.arrays import fill, is_distance_matrix, is_frame, is_masked
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError, Rows, RowSource
 from psmds_dist.data.formats import table_recipe
-from psmds_dist.data.sources import ArrayRows, Symmetrized, open_matrix
-from psmds_dist.executor import AnyExecutor, write_dask_array
-from psmds_dist.ingest.check import refuse_one_triangle
+from psmds_dist.data.sources import ArrayRows, Symmetrized, mean_of_orders, open_matrix
+from psmds_dist.executor import AnyExecutor, elementwise, write_dask_array
+from psmds_dist.ingest.check import refuse_one_triangle, require_two
+from psmds_dist.ingest.diagnose import spread
+from psmds_dist.ingest.triangles import Triangles, count_sides
 
 
 def labels_of(matrix: Any) -> list[str] | None:
@@ -196,10 +198,13 @@ def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: A
     from psmds_dist.data.store import create
 
     n = size_of(array)
-    if symmetrize:
-        array = (array + array.T) / 2
-    target = create(path, n, dtype)
     rows = array.map_blocks(_converted, dtype, dtype=dtype)
+    if symmetrize:
+        few = spread(n, 8)
+        looked_at = executor.compute(rows[few])
+        require_two(Triangles.total(count_sides(row[None], i) for i, row in zip(few.tolist(), looked_at, strict=True)))
+        rows = elementwise(_mean, rows, rows.T)
+    target = create(path, n, dtype)
     write_dask_array(rows, target.write, Layout(n), executor)
     return target
 
@@ -208,6 +213,12 @@ def _converted(values: NDArray[Any], dtype: str) -> Rows:
     rows: Rows = np.empty(values.shape, dtype)
     fill(rows, values)
     return rows
+
+
+def _mean(rows: Rows, columns: Rows) -> Rows:
+    mean = rows.copy()
+    mean_of_orders(mean, columns.copy())
+    return mean
 
 
 def _copied(source: RowSource, path: Path) -> RowSource:

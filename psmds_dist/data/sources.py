@@ -365,15 +365,28 @@ class _WithColumns(_Changed):
         return rows, columns
 
 
+def mean_of_orders(rows: Rows, columns: Rows) -> None:
+    """Turn entries into the mean of them and their mirror images, which are overwritten.
+
+    Where one of the two is negative it stays, for the check to tell: a mean with the other would hide it.
+    """
+    lost = None
+    if not (rows.min(initial=0) >= 0 and columns.min(initial=0) >= 0):
+        lowest, highest = np.minimum(rows, columns), np.maximum(rows, columns)
+        lost = np.where(lowest < -1e-5 * highest, lowest, np.nan)  # others are rounded zeros
+    rows *= 0.5  # before the sum, which might overflow
+    columns *= 0.5
+    rows += columns
+    if lost is not None:
+        np.copyto(rows, lost, where=~np.isnan(lost))
+
+
 class Symmetrized(_WithColumns):
     """The mean of both orders of every pair; a map fits it best where it fits both orders best."""
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        rows, columns = self.read_both(lo, hi, out)
-        rows *= 0.5  # before the sum, which might overflow
-        columns *= 0.5
-        rows += columns
+        mean_of_orders(*self.read_both(lo, hi, out))
 
 
 TRIANGLES = ("upper", "lower", "auto")

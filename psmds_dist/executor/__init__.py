@@ -3,6 +3,7 @@
 The only package that imports Dask, and it does so late: small input never waits for it.
 """
 
+from psmds_dist.executor.arrays import elementwise as elementwise
 from psmds_dist.executor.arrays import write_dask_array as write_dask_array
 from psmds_dist.executor.cluster import connect as connect
 from psmds_dist.executor.cluster import dask_silenced as dask_silenced

@@ -15,6 +15,13 @@ TASK_BYTES = 2**24
 """About how much of the array a task writes: each task takes Dask a millisecond, however small its block."""
 
 
+def elementwise(function: Callable[..., Any], array: Any, other: Any) -> Any:
+    """Dask array of what a function makes of the chunks of two arrays, of the type of the first."""
+    from dask.array import map_blocks
+
+    return map_blocks(function, array, other.rechunk(array.chunks), dtype=array.dtype)
+
+
 def write_dask_array(
     array: Any, write: Callable[[int, Any], object], layout: Layout, executor: InProcessExecutor | DaskExecutor
 ) -> None:

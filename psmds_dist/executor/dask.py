@@ -147,10 +147,10 @@ class DaskExecutor:
         if blind:
             raise InputError(f"{len(blind)} of {len(seen)} workers (first {blind[0]}) cannot see {path}: {advice}.")
 
-    def compute(self, collection: Any) -> None:
+    def compute(self, collection: Any) -> Any:
         """Compute a Dask collection on the cluster, where Dask alone looks after it."""
         try:
-            self._client.compute(collection).result()
+            return self._client.compute(collection).result()
         except Exception as error:
             raise_explained(error)
 

@@ -59,9 +59,9 @@ class InProcessExecutor:
     def require(self, path: str, advice: str = "") -> None:
         """Whoever opened the path is the one who reads it."""
 
-    def compute(self, collection: Any) -> None:
+    def compute(self, collection: Any) -> Any:
         """Compute a Dask collection wherever Dask computes it."""
-        collection.compute()
+        return collection.compute()
 
     def close(self) -> None:
         """Free the rows this run has read."""

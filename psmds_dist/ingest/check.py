@@ -19,9 +19,10 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints, Rows, RowSource, Suspicion
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.cache import stored, testing_checksums
-from psmds_dist.ingest.diagnose import Pair, Triangles, count_triangles, group_sizes, look_at_triangles, worst_pair
+from psmds_dist.ingest.diagnose import Pair, count_triangles, group_sizes, look_at_triangles, worst_pair
 from psmds_dist.ingest.scan import Fault, Scan, ScanBlocks, Scanner, group_size, largest_usable, runs
 from psmds_dist.ingest.similarity import Evidence, sample_points
+from psmds_dist.ingest.triangles import Triangles
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.planning.memory import PANEL_BYTES, Needs, checking
 
@@ -131,15 +132,16 @@ class Judgement:
         """All that is wrong, the worst first."""
         similarities = self._similarities()
         entries_wrong = [] if similarities else [self._negative(), self._diagonal()]
-        return [
+        problems = [
+            self._lone_triangle,
             self._missing(),
             self._infinite(),
             self._huge(),
             similarities,
             *entries_wrong,
             self._asymmetric(),
-            tiny(self.scan.dtype, self.scan.rms, self._highest),
         ]
+        return problems if any(problems) else [tiny(self.scan.dtype, self.scan.rms, self._highest)]
 
     def result(self) -> InputCheck:
         """What is known of a matrix without problems."""
@@ -186,8 +188,20 @@ class Judgement:
         return not any(self.scan.fault(kind) for kind in ("nan", "infinite", "huge"))
 
     @cached_property
-    def _triangles(self) -> Triangles:
-        return count_triangles(self.source, self.executor, self.room)
+    def _lone_triangle(self) -> str:
+        """Sentence about a matrix of which one side of the diagonal is empty, or holds a value that stands for that."""
+        half = self.scan.n * (self.scan.n - 1) // 2
+        faults = [self.scan.fault(kind) for kind in ("nan", "infinite", "huge", "negative")]
+        if self._unequal is None and not any(fault and fault.count >= half for fault in faults):
+            return ""
+        found = count_triangles(self.source, self.executor, self.room)
+        return one_triangle(found) if found.only else ""
+
+    def _fault(self, kind: str) -> Fault | None:
+        """Entries that are wrong in one way, unless they fill the empty side of a lone triangle."""
+        fault, n = self.scan.fault(kind), self.scan.n
+        fills_a_side = fault is not None and 0 <= fault.count - n * (n - 1) // 2 <= n
+        return None if fills_a_side and self._lone_triangle else fault
 
     @cached_property
     def _pair(self) -> Pair | None:
@@ -201,16 +215,19 @@ class Judgement:
             return None
         return worst_pair(self.source, imbalance, self.executor, self.room)
 
+    @property
+    def _unequal(self) -> Pair | None:
+        """The worst pair, if it differs by more than the tolerance."""
+        pair = self._pair if self._finite else None
+        return None if pair is None or pair.difference <= self.symmetry_tol * self.scan.rms else pair
+
     def _where(self, fault: Fault) -> str:
         return f"row {row_name(fault.row, self.ids)}, column {row_name(fault.column, self.ids)}"
 
     def _missing(self) -> str:
-        fault = self.scan.fault("nan")
+        fault = self._fault("nan")
         if fault is None:
             return ""
-        n = self.scan.n
-        if fault.count >= n * (n - 1) // 2 and self._triangles.only:
-            return one_triangle(self._triangles)
         return (
             f"the matrix has {entries(fault.count, 'NaN')}, the first in {self._where(fault)}; missing pairs are not "
             "supported where all are used, so fill them in, leave out their points, or embed through landmarks without "
@@ -218,7 +235,7 @@ class Judgement:
         )
 
     def _infinite(self) -> str:
-        fault = self.scan.fault("infinite")
+        fault = self._fault("infinite")
         if fault is None:
             return ""
         return (
@@ -227,7 +244,7 @@ class Judgement:
         )
 
     def _huge(self) -> str:
-        fault = self.scan.fault("huge")
+        fault = self._fault("huge")
         if fault is None:
             return ""
         return (
@@ -256,13 +273,13 @@ class Judgement:
         return like_similarities("the matrix", points, self._diagonal_entries, self.scan.rms, signed, self.ids)
 
     def _negative(self) -> str:
-        fault = self.scan.fault("negative")
+        fault = self._fault("negative")
         if fault is None or -fault.value <= self._zero:
             return ""
         return (
             f"the matrix has {entries(fault.count, 'negative')}, the lowest in {self._where(fault)} "
-            f"({fault.value:g}), but dissimilarities are zero or more; correct them at their origin, and if these are "
-            "correlations r, use sqrt(2 (1 - r))."
+            f"({fault.value:g}), but dissimilarities are zero or more; correct them at their origin, fill in missing "
+            "pairs that they stand for, and if these are correlations r, use sqrt(2 (1 - r))."
         )
 
     def _diagonal(self) -> str:
@@ -278,19 +295,18 @@ class Judgement:
         )
 
     def _asymmetric(self) -> str:
-        if not self._finite:
+        pair, rms = self._unequal, self.scan.rms
+        if pair is None or self._lone_triangle:
             return ""
-        pair, rms = self._pair, self.scan.rms
-        if pair is None or pair.difference <= self.symmetry_tol * rms:
-            return ""
-        if 0 in (pair.value, pair.mirrored) and self._triangles.only:
-            return one_triangle(self._triangles)
+        missing = 0 in (pair.value, pair.mirrored) or min(pair.value, pair.mirrored) < -self._zero
         i, j = row_name(pair.i, self.ids), row_name(pair.j, self.ids)
         return (
             f"the matrix is not symmetric: the worst pair found is {i} and {j}, with {pair.value:.9g} in row "
             f"{pair.i} and {pair.mirrored:.9g} in row {pair.j}, which differ by {pair.difference / rms:.2g} of "
             f"the root mean square ({rms:.6g}) where {self.symmetry_tol:g} is tolerated; use symmetrize=True "
-            "(psmds ingest --symmetrize) to take the mean of both orders, which has the same best map."
+            "(psmds ingest --symmetrize) to take the mean of both orders, which has the same best map"
+            + ", but where one of the two is missing fill it in first." * missing
+            + "." * (not missing)
         )
 
 
@@ -302,7 +318,17 @@ def refuse_one_triangle(source: RowSource) -> None:
     InputError
         When one side of the diagonal is empty there.
     """
-    found = look_at_triangles(source)
+    require_two(look_at_triangles(source))
+
+
+def require_two(found: Triangles) -> None:
+    """Refuse a lone triangle.
+
+    Raises
+    ------
+    InputError
+        When one side of the diagonal is empty.
+    """
     if found.only:
         raise InputError(one_triangle(found))
 
@@ -310,11 +336,15 @@ def refuse_one_triangle(source: RowSource) -> None:
 def one_triangle(found: Triangles) -> str:
     """Say that only one side of the diagonal is filled."""
     filled = found.only
+    above = filled == "upper"
+    there, empty = (found.upper, found.lower) if above else (found.lower, found.upper)
     return (
-        f"only the {filled} triangle of the matrix is filled: {found.upper:,} entries looked at above the diagonal and "
-        f"{found.lower:,} below are neither zero nor missing; use psmds ingest --triangle {filled} (build with "
-        f"triangle={filled!r}), or in NumPy t = numpy.{'triu' if filled == 'upper' else 'tril'}(t); t + t.T. "
-        "The mean of both orders (symmetrize) would halve all dissimilarities."
+        f"only the {filled} triangle of the matrix is filled: of the entries looked at, {there.filled:,} "
+        f"{'above' if above else 'below'} the diagonal are neither zero nor missing, and those "
+        f"{'below' if above else 'above'} are all {empty}; use psmds ingest --triangle {filled} (build with "
+        f"triangle={filled!r}), or in NumPy t = numpy.{'triu' if above else 'tril'}(t); t + t.T. "
+        "The mean of both orders (symmetrize) would "
+        + (f"mix all dissimilarities with {empty.low:g}." if empty.filled else "halve all dissimilarities.")
     )
 
 

@@ -15,6 +15,7 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import Executor, Floats, Ints, Rows, RowSource
 from psmds_dist.data.cache import testing_checksums
 from psmds_dist.ingest.scan import GatherColumns, ScanBlocks, group_size
+from psmds_dist.ingest.triangles import Triangles, count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
 
 LOOK_BYTES = 64_000_000
@@ -76,65 +77,42 @@ def _compared(source: RowSource, suspects: Ints, executor: Executor, room: int) 
         yield Pair(i, j, float(row[0, j]), float(columns[j, k]))
 
 
-@dataclass(frozen=True)
-class Triangles:
-    """How many entries on each side of the diagonal are neither zero nor missing."""
-
-    lower: int
-    upper: int
-
-    @property
-    def only(self) -> str | None:
-        """The triangle that is filled, ``"lower"`` or ``"upper"``, when the other one is empty."""
-        if (self.lower == 0) == (self.upper == 0):
-            return None
-        return "upper" if self.upper else "lower"
-
-
 class TriangleCounter:
-    """Counts the filled entries of some blocks on each side of the diagonal."""
+    """Looks at both sides of the diagonal in the rows of some blocks."""
 
     def __init__(self, n: int) -> None:
         self._layout = Layout(n)
-        self._lower = self._upper = 0
+        self._found: list[Triangles] = []
 
     def add(self, block: int, rows: Rows) -> None:
-        """Count in the rows of ``block``."""
-        found = count_sides(rows, self._layout.bounds(block)[0])
-        self._lower += found.lower
-        self._upper += found.upper
+        """Look at the rows of ``block``."""
+        self._found.append(count_sides(rows, self._layout.bounds(block)[0]))
 
     def result(self) -> Triangles:
-        """Return the counts."""
-        return Triangles(self._lower, self._upper)
-
-
-def count_sides(rows: Rows, lo: int) -> Triangles:
-    """Count the filled entries on each side of the diagonal in neighbouring rows, of which ``lo`` is the first."""
-    filled = (rows != 0) & ~np.isnan(rows)
-    hi = lo + len(rows)
-    corner = filled[:, lo:hi]
-    lower = np.count_nonzero(filled[:, :lo]) + np.count_nonzero(np.tril(corner, -1))
-    upper = np.count_nonzero(filled[:, hi:]) + np.count_nonzero(np.triu(corner, 1))
-    return Triangles(int(lower), int(upper))
+        """Return what was found."""
+        return Triangles.total(self._found)
 
 
 def count_triangles(source: RowSource, executor: Executor, room: int = PANEL_BYTES) -> Triangles:
-    """Count the filled entries on each side of the diagonal, in one pass."""
+    """Look at both sides of the diagonal, in one pass."""
     work = ScanBlocks(testing_checksums(source), partial(TriangleCounter, source.n), room)
     blocks = range(Layout(source.n).count)
-    found = [part for _, part in executor.run(work, blocks, group=group_size(source, executor, room))]
-    return Triangles(sum(part.lower for part in found), sum(part.upper for part in found))
+    return Triangles.total(part for _, part in executor.run(work, blocks, group=group_size(source, executor, room)))
 
 
 def look_at_triangles(source: RowSource, rows: int = 64) -> Triangles:
-    """Count them in some rows, evenly spread: enough to see that one side of the diagonal was never filled."""
+    """Look at some rows: enough to see that one side of the diagonal was never filled."""
     row: Rows = np.empty((1, source.n), source.dtype)
     found = []
-    for i in np.unique(np.linspace(0, source.n - 1, rows).astype(np.int64)).tolist():
+    for i in spread(source.n, rows).tolist():
         source.read(i, i + 1, row)
         found.append(count_sides(row, i))
-    return Triangles(sum(part.lower for part in found), sum(part.upper for part in found))
+    return Triangles.total(found)
+
+
+def spread(n: int, rows: int) -> Ints:
+    """Choose rows, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, rows).astype(np.int64))
 
 
 class GroupFinder:
@@ -151,8 +129,9 @@ class GroupFinder:
         for k, row in enumerate(rows):
             near = np.isfinite(row) & (row <= self._largest)
             near[lo + k] = True
-            joined = np.unique(self._label[near])
-            if joined.size > 1:
+            labels = self._label[near]
+            if (labels != labels[0]).any():  # seldom, once the groups are known
+                joined = np.unique(labels)
                 self._label[np.isin(self._label, joined)] = joined[0]
 
     def result(self) -> Ints:

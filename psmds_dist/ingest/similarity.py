@@ -20,6 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from psmds_dist.core.types import Floats, Ints, Rows
+from psmds_dist.ingest.triangles import mirrored
 
 SAMPLE = 64
 """Points whose mutual entries are looked at: products of matrices of this size stay in one thread of BLAS."""
@@ -106,7 +107,7 @@ class Evidence:
         there = np.flatnonzero(diagonal)
         elsewhere = math.sqrt(float(squares[there].sum()) / max(1, there.size * (columns - 1)))
         heavy = there.size > 0 and float(diagonal[there].mean()) >= elsewhere
-        return cls(triad_skewness(sample), len(sample), heavy)
+        return cls(triad_skewness(mirrored(sample)), len(sample), heavy)
 
     @property
     def like_similarities(self) -> bool:

@@ -97,6 +97,15 @@ def test_a_stored_matrix_is_not_made_symmetric(tmp_path, matrix):
         rows_of(tmp_path / "array", symmetrize=True)
 
 
+def test_the_mean_of_both_orders_of_a_dask_array_is_that_of_one_in_memory():
+    whole = np.random.default_rng(0).integers(90, 250, (40, 40)).astype("uint8")
+    np.fill_diagonal(whole, 0)
+    given = dask.array.from_array(whole, chunks=(7, 16))
+    np.testing.assert_array_equal(rows_of(given, symmetrize=True), rows_of(whole, symmetrize=True))
+    with pytest.raises(InputError, match="only the upper triangle"):
+        rows_of(dask.array.triu(given), symmetrize=True)
+
+
 def test_names_come_from_the_frame_or_the_store(tmp_path, matrix):
     names = [f"sample {k}" for k in range(N)]
     settings = {"max_epochs": 2, "random_state": 0}

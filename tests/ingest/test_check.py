@@ -389,7 +389,7 @@ def test_every_kind_of_matrix_is_judged_rightly():
 # --- one triangle ---
 
 
-@pytest.mark.parametrize("empty", [0.0, np.nan])
+@pytest.mark.parametrize("empty", [0.0, np.nan, np.inf, -1.0, 999.0, 1e300])
 @pytest.mark.parametrize("side", ["upper", "lower"])
 def test_a_lone_triangle_is_told_and_mirrored(side, empty, tmp_path):
     whole = distances(90, "float64")
@@ -397,8 +397,9 @@ def test_a_lone_triangle_is_told_and_mirrored(side, empty, tmp_path):
     matrix = whole.copy()
     matrix[other] = empty
     source = ArrayRows(matrix, "float64")
-    with pytest.raises(InputError, match=rf"only the {side} triangle .*--triangle {side} .*would halve all"):
+    with pytest.raises(InputError, match=rf"^only the {side} .*--triangle {side} .*would (halve|mix) all") as told:
         check(matrix)
+    assert "Also" not in str(told.value)
     with pytest.raises(InputError, match=f"only the {side} triangle"):
         build(source, tmp_path / "t.zarr", Serial(), symmetrize=True)
     for choice in (side, "auto"):
@@ -425,6 +426,38 @@ def test_a_triangle_can_be_taken_of_two_and_auto_leaves_both(tmp_path):
 def test_the_mean_of_both_orders_of_a_lone_triangle_is_refused_in_python():
     with pytest.raises(InputError, match="only the upper triangle"):
         PatternSearchMDS(symmetrize=True).fit(np.triu(distances(50, "float64")))
+
+
+def test_a_lone_triangle_with_a_whole_diagonal_is_no_similarity():
+    for fill in (np.tril, np.triu):
+        matrix = fill(distances(90, "float64") / 20)
+        np.fill_diagonal(matrix, 1)
+        with pytest.raises(InputError, match="only the .* Also, the diagonal is not zero in 90 of 90 rows"):
+            check(matrix)
+
+
+def test_a_bad_entry_does_not_make_a_lone_triangle_of_equal_dissimilarities():
+    matrix = 1 - np.eye(60)
+    matrix[3, 40] = 2
+    with pytest.raises(InputError, match="^the matrix is not symmetric"):
+        check(matrix)
+
+
+def test_a_missing_half_of_some_pairs_is_told_before_the_mean_is_advised():
+    for missing in (0, -1):
+        matrix = distances(60, "float64", offset=5.0)
+        matrix[10:20, 30:40] = missing
+        with pytest.raises(InputError, match=r"same best map, but where one of the two is missing fill it in first\.$"):
+            check(matrix)
+    with pytest.raises(InputError, match=r"100 negative entries|200 negative entries"):
+        PatternSearchMDS(symmetrize=True).fit(matrix)
+
+
+def test_nothing_is_said_of_digits_where_other_faults_explain_the_scale():
+    for matrix in (-distances(30, "float32"), np.where(np.eye(30, dtype=bool), 0, np.inf).astype("float32")):
+        with pytest.raises(InputError, match="negative|infinite") as told:
+            check(matrix)
+        assert "all dissimilarities are zero" not in str(told.value)
 
 
 # --- groups without dissimilarities between them ---

@@ -162,7 +162,7 @@ def test_an_npy_file_that_is_cut_short_while_it_is_mapped_is_told(tmp_path):
     source = open_npy(saved(tmp_path / "d.npy", np.zeros((500, 500))))
     read_all(source)
     os.truncate(tmp_path / "d.npy", 5000)
-    with pytest.raises(InputError, match=r"d\.npy is not a .npy file of numbers \(mmap length is greater"):
+    with pytest.raises(InputError, match=r"d\.npy is a damaged .npy file \(mmap length is greater"):
         read_all(source)
 
 

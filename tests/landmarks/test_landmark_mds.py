@@ -1025,7 +1025,7 @@ def test_landmarks_stand_on_the_core_and_the_core_does_not_know_them():
     code = (
         "import sys, numpy as np\n"
         "from psmds_dist import PatternSearchMDS\n"
-        "import psmds_dist.cli.app\n"
+        "import psmds_dist.cli.app.app\n"
         "PatternSearchMDS(max_epochs=1).fit(np.ones((9, 9)) - np.eye(9))\n"
         "sys.exit('landmarks' in sys.modules)\n"
     )
@@ -1185,9 +1185,18 @@ def test_hollow_similarities_and_rounded_zeros_are_told():
     np.testing.assert_allclose(mds.transform(panel[70:71]), mds.transform(new), atol=1e-5)
 
 
-def test_a_lone_triangle_is_told():
-    t = np.triu(squareform(pdist(np.random.default_rng(4).normal(size=(120, 3)))))
-    with pytest.raises(InputError, match=r"only the upper triangle of the matrix is filled .*--triangle upper"):
+@pytest.mark.parametrize("empty", [0, np.nan, np.inf, -1, 999, 3.4e38])
+def test_a_lone_triangle_is_told_whatever_the_other_half_holds(empty):
+    t = squareform(pdist(np.random.default_rng(4).normal(size=(120, 3))))
+    t[np.tril_indices(120, -1)] = empty
+    with pytest.raises(InputError, match=r"^only the upper triangle of the matrix is filled .*--triangle upper\.$"):
+        LandmarkMDS(n_landmarks=60, random_state=0).fit(t)
+
+
+def test_an_infinite_diagonal_is_told_once_and_without_a_warning_of_numpy():
+    t = squareform(pdist(np.random.default_rng(4).normal(size=(120, 3))))
+    np.fill_diagonal(t, np.inf)
+    with pytest.raises(InputError, match=r"60 infinite entries .* missing\.$"):
         LandmarkMDS(n_landmarks=60, random_state=0).fit(t)
 
 
