@@ -76,11 +76,12 @@ def _several(given: Any, name: str) -> str:
     keys = list(given.keys())
     chosen = next((key for key in (*MATRIX_NAMES, *keys) if key in keys), "name")
     listed = ", ".join(map(repr, keys[:5])) + ", ..." * (len(keys) > 5)
-    named = (
-        f", or with its names pandas.DataFrame({name}['matrix'][:], ids, ids), where ids = {name}['order'].asstr()[:]"
-        if {"matrix", "order"}.issubset(keys)
-        else ""
-    )
+    named = ""
+    if {"matrix", "order"}.issubset(keys):
+        text = "" if isinstance(given, np.lib.npyio.NpzFile) else ".asstr()"  # h5py's strings are bytes
+        named = (
+            f", or with its names pandas.DataFrame({name}['matrix'][:], ids, ids), where ids = {name}['order']{text}[:]"
+        )
     return (
         f"{name} is a container ({type(given).__name__}) of {listed or 'nothing'}: pass one array, such as "
         f"{name}[{chosen!r}]{named}."

@@ -49,7 +49,11 @@ def points_of_condensed(length: int, where: str) -> int:
 def require_numeric(values: Numbers, where: str) -> Numbers:
     """Refuse entries that are no real numbers."""
     if values.dtype.kind not in "fiu":
-        raise InputError(f"{where} holds {values.dtype}, but needs floats or integers; convert it.")
+        words = {"O": " (Python objects, None among them perhaps)", "U": " (text)", "S": " (text)"}.get(
+            values.dtype.kind, ""
+        )
+        how = ", for example with numpy.asarray(x, dtype=float)" * bool(words)
+        raise InputError(f"{where} holds {values.dtype}{words}, but needs floats or integers; convert it{how}.")
     return values
 
 

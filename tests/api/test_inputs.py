@@ -215,3 +215,9 @@ def test_numbers_too_large_for_their_type_are_a_sentence(matrix):
 def test_masked_records_are_refused_for_their_type(make):
     with pytest.raises(InputError, match="needs floats or integers"):
         make().fit(np.ma.zeros((3, 3), dtype=[("a", "f4")]))
+
+
+def test_the_names_in_an_npz_file_are_taken_as_numpy_holds_them(tmp_path):
+    np.savez(tmp_path / "t.npz", matrix=np.zeros((4, 4)), order=list("abcd"))
+    with np.load(tmp_path / "t.npz") as several, pytest.raises(InputError, match=r"where ids = X\['order'\]\[:\]\.$"):
+        PatternSearchMDS().fit(several)

@@ -183,7 +183,10 @@ def test_columns_are_rows_of_the_transpose(tmp_path):
         (np.zeros((3, 3), bool), "holds bool, but needs floats or integers"),
         (np.zeros((3, 3), complex), "holds complex128"),
         (np.zeros((3, 3), "M8[s]"), r"holds datetime64\[s\]"),
-        (np.zeros((3, 3), "U3"), "holds <U3"),
+        (
+            np.zeros((3, 3), "U3"),
+            r"holds <U3 \(text\), .* convert it, for example with numpy\.asarray\(x, dtype=float\)",
+        ),
         (
             np.array([[None, 1], [2, 3]], dtype=object),
             "is a .npy file of Python objects, .* write its numbers anew with numpy.save",
