@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -126,7 +127,11 @@ class Suspicion:
 
 
 def _warn(note: str) -> None:
-    warnings.warn(note, DissimilarityWarning, stacklevel=2)
+    """Warn at the line of the user's code that led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] in ("psmds_dist", "landmarks"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(note, DissimilarityWarning, stacklevel=level)
 
 
 @dataclass(frozen=True)

@@ -401,7 +401,8 @@ def like_similarities(what: str, points: Ints, diagonal: Floats, rms: float, sig
     lacking = ""
     if not there.all():
         first = row_name(int(points[there.argmin()]), ids)
-        lacking = f"; {points.size - own.size} rows have zero there, the first is {first}: repair or leave them out"
+        count = points.size - own.size
+        lacking = f"; {count} row{'s have' if count > 1 else ' has'} zero there, the first is {first}: repair or remove"
     remedy = _remedy(top, constant, signed)
     return (
         f"{what} looks like similarities: its largest values are on the diagonal (mean {top:g} in "

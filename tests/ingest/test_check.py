@@ -349,7 +349,7 @@ def test_similarities_are_seen_however_many_rows_lack_their_diagonal(zeroed, row
     with pytest.raises(InputError, match=r"looks like similarities: its largest values.*for example by 1 - s") as error:
         check(matrix)
     assert "--zero-diagonal" not in str(error.value)
-    assert (f"{zeroed} rows have zero there" in str(error.value)) == (zeroed > 0)
+    assert (f"{zeroed} row{'s have' if zeroed > 1 else ' has'} zero there" in str(error.value)) == (zeroed > 0)
     with pytest.raises(InputError, match="looks like similarities"):
         build(ArrayRows(matrix), tmp_path / "t.zarr", Serial(), zero_diagonal=True)
     assert not (tmp_path / "t.zarr").exists()
@@ -361,6 +361,14 @@ def test_hollow_similarities_are_told():
     found, note = told(matrix)
     assert found.suspicion.like_similarities
     assert "behave like similarities" in note
+
+
+def test_a_warning_about_a_matrix_points_at_the_line_of_the_user():
+    matrix = fractions()
+    np.fill_diagonal(matrix, 0)
+    with pytest.warns(DissimilarityWarning) as notes:
+        PatternSearchMDS(max_epochs=2, random_state=0).fit(matrix)
+    assert [note.filename for note in notes if note.category is DissimilarityWarning] == [__file__]
 
 
 def test_correlations_are_refused_with_their_own_remedy():
