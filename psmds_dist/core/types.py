@@ -128,10 +128,13 @@ class Suspicion:
 
 def _warn(note: str) -> None:
     """Warn at the line of the user's code that led here."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] in ("psmds_dist", "landmarks"):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(note, DissimilarityWarning, stacklevel=level)
+    depth, ours, frame = 0, 0, sys._getframe().f_back
+    while frame is not None:
+        depth += 1
+        if frame.f_globals["__name__"].split(".")[0] in ("psmds_dist", "landmarks"):
+            ours = depth
+        frame = frame.f_back
+    warnings.warn(note, DissimilarityWarning, stacklevel=ours + 2)
 
 
 @dataclass(frozen=True)
