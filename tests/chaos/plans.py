@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tests.chaos.command import CLOSED, FULL
 from tests.chaos.kinds import KINDS, Kind
 
 PLACES = ("in process", "two workers", "scheduler file")
@@ -20,6 +21,7 @@ TO_WORKERS = (
 )
 TO_SCHEDULER = "SIGKILL of the scheduler"
 SMALL_DISK, SMALL_FILES = "disk full", "file size limit"
+LOST = (CLOSED, FULL)
 DAMAGES = ("a byte flipped", "truncated", "emptied")
 
 
@@ -62,6 +64,9 @@ class Attempt:
     damage: str | None = None
     """Done to the newest state before the attempt."""
 
+    output: str | None = None
+    """How its standard output is lost: `CLOSED` or `FULL`."""
+
     def sooner(self) -> Attempt:
         """The same with earlier events and less room."""
         events = tuple(replace(event, moment=event.moment.sooner()) for event in self.events)
@@ -72,7 +77,10 @@ class Attempt:
         """All that happens."""
         some = [event.what for event in self.events]
         return (
-            some + ([self.scarcity] if self.scarcity else []) + ([f"newest state {self.damage}"] if self.damage else [])
+            some
+            + ([self.scarcity] if self.scarcity else [])
+            + ([f"newest state {self.damage}"] if self.damage else [])
+            + ([f"output {self.output}"] if self.output else [])
         )
 
 
@@ -105,7 +113,9 @@ def plan_run(seed: int, number: int, kinds: list[Kind] = KINDS, tmpfs: bool = Tr
         attempts.append(_attempt(random, kind, place, first=k == 0, tmpfs=tmpfs))
         if random.random() < 0.2:
             place = str(random.choice(PLACES))
-    return Plan(number, kind, tuple(attempts), Attempt(place, damage=_damage(random)))
+    lost = [str(random.choice(LOST)) if random.random() < 0.15 else None for _ in range(count + 1)]
+    attempts = [replace(attempt, output=output) for attempt, output in zip(attempts, lost, strict=False)]
+    return Plan(number, kind, tuple(attempts), Attempt(place, damage=_damage(random), output=lost[-1]))
 
 
 def _attempt(random: np.random.Generator, kind: Kind, place: str, *, first: bool, tmpfs: bool) -> Attempt:

@@ -12,7 +12,7 @@ from typing import Any
 from psmds_dist.cli.app import INTERRUPTED, TRY_AGAIN
 from tests.chaos import processes
 from tests.chaos.cluster import Cluster
-from tests.chaos.command import FILE_SIZE
+from tests.chaos.command import FILE_SIZE, OUTPUT
 from tests.chaos.disk import Folder
 from tests.chaos.events import Watch, unfold
 from tests.chaos.kinds import Kind, states
@@ -142,6 +142,8 @@ class Study:
         more = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
         if attempt.scarcity == SMALL_FILES:
             more[FILE_SIZE] = str(attempt.room)
+        if attempt.output:
+            more[OUTPUT] = attempt.output
         arguments = record.plan.kind.arguments(self._data, target, resume) + self._where(attempt.place)
         return processes.start("tests.chaos.command", arguments, mark, self._log(record), **more)
 

@@ -17,7 +17,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from landmarks import LandmarkMDS
 from landmarks.panel.build import build_panel
-from landmarks.panel.sources import points_panel
+from landmarks.panel.sources import points_panel, store_panel
 from landmarks.panel.tables import array_panel
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.data.sources import ArrayRows
@@ -60,12 +60,20 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "description": lambda place: _without_check(describe(place)),
     "rows of a panel": lambda place: _of_panel(place),
     "rows of a store": lambda place: _of_rows(open_rows(place).with_checksums()),
+    "copy of a store": lambda place: _of_copy(place),
+    "copy with zeros on the diagonal": lambda place: _of_copy(place, zero_diagonal=True),
+    "copy of one triangle": lambda place: _of_copy(place, triangle="upper"),
+    "panel out of a store": lambda place: _of_panel_copy(place),
 }
 SUBJECTS = {
     "landmarks of a store": "store",
     "quality of a map": "map",
     "rows of a panel": "panel",
     "rows of a store": "store",
+    "copy of a store": "store",
+    "copy with zeros on the diagonal": "store",
+    "copy of one triangle": "store",
+    "panel out of a store": "store",
 }
 
 
@@ -94,6 +102,21 @@ def _of_rows(rows: Any) -> Any:
 def _of_panel(place: Path) -> Any:
     panel = open_panel(place).with_checksums()
     return _of_rows(panel), panel.landmarks
+
+
+def _of_copy(place: Path, **how: Any) -> Any:
+    """Rows of a copy, which has checksums of its own: damage must not get any."""
+    source, copy = open_rows(place), place.parent / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    build(source, copy, InProcessExecutor(), ids=source.ids, **how)
+    return _of_rows(open_rows(copy).with_checksums())
+
+
+def _of_panel_copy(place: Path) -> Any:
+    source, copy = store_panel(open_rows(place), np.arange(3, 23)), place.parent / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    build_panel(source, copy, InProcessExecutor())
+    return _of_panel(copy)
 
 
 def _without_check(facts: dict[str, Any]) -> dict[str, Any]:
