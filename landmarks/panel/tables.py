@@ -21,7 +21,7 @@ from psmds_dist.core.arrays import fill, is_masked, numbers_of
 from psmds_dist.core.types import InputError, Ints, Rows, RowSource
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import layout_of
-from psmds_dist.data.sources import MappedFile, NpyFile, file_identity, load_npy, mapped_file, require_numeric
+from psmds_dist.data.sources import MappedFile, NpyFile, differs, file_identity, load_npy, mapped_file, require_numeric
 
 
 class Table(RowSource, Protocol):
@@ -113,7 +113,7 @@ class NpyPanel:
 
     def changed(self) -> bool:
         """Whether a file has been written since it was opened, unless the table is known by its content."""
-        return self.path in self.token and file_identity(self.path) not in self.token
+        return self.path in self.token and differs(self.path, self.token)
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""

@@ -120,6 +120,14 @@ def file_identity(path: str) -> str:
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
+def differs(path: str, token: str) -> bool:
+    """Whether the file at ``path`` is another one than that in ``token``; one that was removed is mapped as it was."""
+    try:
+        return file_identity(path) not in token
+    except FileNotFoundError:
+        return False
+
+
 @dataclass(frozen=True)
 class MappedFile:
     """A file that an array is mapped from, as it was when the array came."""
@@ -228,7 +236,7 @@ class NpyMatrix:
 
     def changed(self) -> bool:
         """Whether the file has been written since it was opened."""
-        return file_identity(self.path) not in self.token
+        return differs(self.path, self.token)
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist, squareform
 
+from psmds_dist import PatternSearchMDS
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import BudgetError, InputError
 from psmds_dist.data.cache import stored
@@ -116,6 +117,18 @@ def test_an_npy_file_is_opened_once_however_often_it_is_read(tmp_path, monkeypat
     assert files == ["d.npy"]
     np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(source))), matrix)
     assert files == ["d.npy"] * 2
+
+
+def test_an_npy_file_that_is_removed_during_a_fit_costs_no_map(tmp_path):
+    matrix = squareform(pdist(points()))
+    path = saved(tmp_path / "d.npy", matrix)
+
+    def remove(event):
+        path.unlink(missing_ok=True)
+
+    mds = PatternSearchMDS(random_state=0, on_epoch=remove).fit(path)
+    assert not path.exists()
+    assert mds.embedding_.tobytes() == PatternSearchMDS(random_state=0).fit(matrix).embedding_.tobytes()
 
 
 def test_a_pickled_npy_matrix_has_none_of_its_entries_in_it(tmp_path):
