@@ -304,7 +304,7 @@ def test_workers_of_this_machine_do_all_of_it(place, points):
         "fit d.zarr m.zarr --workers 2 --max-epochs 12",
         "quality m.zarr --worst 1",
     ):
-        process = subprocess.run([PSMDS, *command.split()], capture_output=True, text=True, timeout=60)
+        process = subprocess.run([PSMDS, *command.split()], capture_output=True, text=True, timeout=300)
         assert (process.returncode, process.stderr) == (0, "")
     assert "point stress" in process.stdout
     assert set(read_result("m.zarr").attributes["peak_memory"]) == {"0", "1"}

@@ -229,6 +229,7 @@ def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
     except (NodeNotFoundError, FileNotFoundError, NotADirectoryError):
         if os.path.isfile(place) and not begins_with(place, NPY):
             raise other_format(place) from None
+        os.path.abspath(place)  # raises where the working directory of a relative path has been removed
         there = "is not a Zarr store" if os.path.exists(place) else "does not exist"
         advice = "turn other files into a store with `psmds ingest`"
         raise InputError(f"{place} {there}; give a Zarr array or group, or {advice}.") from None
