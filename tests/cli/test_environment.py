@@ -146,9 +146,7 @@ HEADERS = {
 def test_a_npy_header_that_makes_no_sense_is_a_sentence(tmp_path, header):
     path = tmp_path / "matrix.npy"
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(80))
-    with pytest.raises(
-        InputError, match=r"matrix\.npy is a (damaged )?\.npy file"
-    ):
+    with pytest.raises(InputError, match=r"matrix\.npy is a (damaged )?\.npy file"):
         open_npy(path)
 
 
