@@ -5,13 +5,19 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test test-lowest test-pythons lint bench bench-quick fuzz chaos audit clean
+.PHONY: demo test test-wide test-all test-lowest test-pythons lint bench bench-quick fuzz chaos audit clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -m 'not wide'
+
+# what only widens a search: fuzz, chaos, interrupts at many moments, every way to lose a stream
+test-wide: $(READY)
+	$(BIN)/python -m pytest -q -m wide
+
+test-all: test test-wide
 
 # a short part of the tests with the lowest dependencies, and with other Pythons that are on this machine
 test-lowest: $(READY)

@@ -104,6 +104,7 @@ def test_moments_are_seen(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_three_runs_end_with_the_same_bits():
     """`make chaos` makes a hundred."""
     root = Path(__file__).parents[1]

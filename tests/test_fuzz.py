@@ -12,6 +12,7 @@ from tests.fuzz.running import run_batch
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize("entry", list(ENTRIES))
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

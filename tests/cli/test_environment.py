@@ -66,6 +66,7 @@ def test_a_disk_too_full_for_compiled_kernels_costs_a_note_and_no_run(run_kernel
     assert "set NUMBA_CACHE_DIR to a writable directory" in told
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("ending", ["*.nbc", "*.nbi"])
 def test_a_damaged_compiled_kernel_is_compiled_again_and_saved(run_kernel, ending):
     assert run_kernel() == "8.0 0\n"

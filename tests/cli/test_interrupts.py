@@ -181,6 +181,7 @@ READY = "import psmds_dist.__main__ as process; print('ready', flush=True); proc
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
 @pytest.mark.parametrize("again", [None, 0.05, 0.5])
 def test_interrupts_at_any_moment_end_a_command_without_a_traceback(workers, again, tmp_path):

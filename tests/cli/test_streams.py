@@ -45,7 +45,7 @@ def psmds(command, streams=""):
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("streams", [*LOST, *(pytest.param(lost, marks=pytest.mark.slow) for lost in ALSO_LOST)])
+@pytest.mark.parametrize("streams", [*LOST, *(pytest.param(lost, marks=pytest.mark.wide) for lost in ALSO_LOST)])
 def test_a_map_is_written_whatever_becomes_of_words(place, expected, streams):
     code, said = psmds("fit matrix.npy map.zarr --plot map.png", streams)
     assert code == 0, said
@@ -55,6 +55,7 @@ def test_a_map_is_written_whatever_becomes_of_words(place, expected, streams):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize("streams", ["<&- >&- 2>&-", ">&-", ">/dev/full 2>&1", "2>&1 | true"])
 def test_workers_find_valid_streams_where_a_command_has_none(place, expected, streams):
     code, said = psmds("fit matrix.npy map.zarr --workers 2", streams)
