@@ -205,6 +205,6 @@ def test_interrupts_at_any_moment_end_a_command_without_a_traceback(workers, aga
         assert "Traceback" not in said
         assert "ignored" not in said
         left = {"map.zarr", "map.zarr.checkpoint", "matrix.npy"}
-        unfinished = {name for name in os.listdir(tmp_path) if name.startswith(".map.zarr.new-")}
-        assert not unfinished or again  # what a second interrupt leaves beside the target goes with the next run
+        unfinished = {name for name in os.listdir(tmp_path) if name.startswith(".map.zarr.")}
+        assert not unfinished or again  # a lock that nobody holds, and half a target: the next run takes them away
         assert set(os.listdir(tmp_path)) - unfinished <= left
