@@ -1026,7 +1026,7 @@ def test_landmarks_stand_on_the_core_and_the_core_does_not_know_them():
     code = (
         "import sys, numpy as np\n"
         "from psmds_dist import PatternSearchMDS\n"
-        "import psmds_dist.cli.app.app\n"
+        "import psmds_dist.cli.app\n"
         "PatternSearchMDS(max_epochs=1).fit(np.ones((9, 9)) - np.eye(9))\n"
         "sys.exit('landmarks' in sys.modules)\n"
     )
