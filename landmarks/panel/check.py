@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from landmarks.panel.tables import Panel, picked
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, Suspicion
-from psmds_dist.ingest.check import ROUNDING_TOL, entries, like_similarities, rounded_zero, row_name
+from psmds_dist.ingest.check import (
+    ROUNDING_TOL,
+    entries,
+    like_similarities,
+    refuse,
+    rounded_zero,
+    row_name,
+    suspicion_of,
+)
 from psmds_dist.ingest.scan import Fault, find_fault, total_fault
 from psmds_dist.ingest.similarity import Evidence, sample_points
 from psmds_dist.ingest.triangles import count_sides
@@ -204,9 +212,7 @@ def conclude(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, sym
     blocks = sorted(found, key=lambda scan: scan.block)
     between = None if panel.landmarks is None else picked(panel, panel.landmarks).astype(np.float64)
     judge = Judgement(blocks, panel.dtype, between, names, symmetry_tol)
-    problems = [problem for problem in judge.problems() if problem]
-    if problems:
-        raise InputError(" Also, ".join(problems))
+    refuse(judge.problems())
     known: dict[int, int] = {}
     for scan in blocks:
         for count, rows in scan.known.items():
@@ -295,15 +301,9 @@ class Judgement:
 
     def suspicion(self) -> Suspicion:
         """What is suspicious about a panel without problems."""
-        negative = total_fault([scan.negative for scan in self.blocks])
-        own = np.zeros(1) if self.between is None else np.nan_to_num(np.abs(self.between.diagonal()))
-        return Suspicion(
-            rounded_negative=0 if negative is None else negative.count,
-            rounded_diagonal=int(np.count_nonzero(own)),
-            largest_rounded=max(float(own.max()), 0.0 if negative is None else -negative.value),
-            rms=self._scale or self.highest,
-            like_similarities=self._evidence is not None and self._evidence.like_similarities,
-        )
+        own = np.zeros(0) if self.between is None else np.nan_to_num(self.between.diagonal())
+        like_similarities = self._evidence is not None and self._evidence.like_similarities
+        return suspicion_of(self._worst_negative, own, self._scale or self.highest, like_similarities=like_similarities)
 
     @property
     def highest(self) -> float:
@@ -341,11 +341,21 @@ class Judgement:
         return ROUNDING_TOL * self.highest if not self._scale else rounded_zero(self._squares)
 
     @cached_property
+    def _worst_negative(self) -> Fault | None:
+        return total_fault([scan.negative for scan in self.blocks])
+
+    @cached_property
+    def _own(self) -> Floats:
+        """Dissimilarities of landmarks to themselves; those that are missing, infinite or rounded are zeros."""
+        assert self.between is not None
+        own = np.nan_to_num(self.between.diagonal(), posinf=0, neginf=0)
+        return np.where(np.abs(own) > self._zero, own, 0)
+
+    @cached_property
     def _evidence(self) -> Evidence | None:
         if self.between is None or len(self.between) < 2:
             return None
-        own = np.nan_to_num(self.between.diagonal(), posinf=0, neginf=0)
-        own = np.where(np.abs(own) > self._zero, own, 0)
+        own = self._own
         few = sample_points(len(own))
         return Evidence.of(self.between[np.ix_(few, few)], own, self._squares, len(own))
 
@@ -390,14 +400,12 @@ class Judgement:
             return ""
         assert self.between is not None
         assert self.names.landmarks is not None
-        own = self.between.diagonal()
-        own = np.where(np.abs(own) > self._zero, own, 0)
-        signed = any(scan.negative for scan in self.blocks)
-        told = like_similarities(self.names.what, self.names.landmarks, own, self._scale, signed, self.names.ids)
+        signed = self._worst_negative is not None
+        told = like_similarities(self.names.what, self.names.landmarks, self._own, self._scale, signed, self.names.ids)
         return told.removesuffix(".") + self.names.on_similarities + "."
 
     def _negative(self) -> str:
-        fault = total_fault([scan.negative for scan in self.blocks])
+        fault = self._worst_negative
         if fault is None or -fault.value <= self._zero:
             return ""
         return (

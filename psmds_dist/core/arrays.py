@@ -1,4 +1,4 @@
-"""What users hand over as an array, and its numbers on their way into rows."""
+"""Arrays as users pass them, and the cast of their numbers into rows."""
 
 from __future__ import annotations
 

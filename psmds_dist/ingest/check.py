@@ -109,12 +109,34 @@ def conclude(
 ) -> InputCheck:
     """Judge a finished pass; ``source`` is read again only to explain what is wrong."""
     judge = Judgement(scan, source, executor, ids, symmetry_tol, room)
-    problems = [problem for problem in judge.problems() if problem]
-    if problems:
-        raise InputError(" Also, ".join(problems))
+    refuse(judge.problems())
     found = judge.result()
     found.suspicion.warn()
     return found
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Refuse what has problems, with the sentences of all.
+
+    Raises
+    ------
+    InputError
+        Unless all are empty.
+    """
+    if told := " Also, ".join(filter(None, problems)):
+        raise InputError(told)
+
+
+def suspicion_of(negative: Fault | None, diagonal: Floats, rms: float, *, like_similarities: bool) -> Suspicion:
+    """What is suspicious about dissimilarities without problems: their negative and diagonal entries are rounded."""
+    farthest = float(np.abs(diagonal).max(initial=0.0))
+    return Suspicion(
+        rounded_negative=0 if negative is None else negative.count,
+        rounded_diagonal=int(np.count_nonzero(diagonal)),
+        largest_rounded=max(farthest, 0.0 if negative is None else -negative.value),
+        rms=rms,
+        like_similarities=like_similarities,
+    )
 
 
 @dataclass(frozen=True)
@@ -146,8 +168,7 @@ class Judgement:
     def result(self) -> InputCheck:
         """What is known of a matrix without problems."""
         scan, pair = self.scan, self._pair
-        negative = scan.fault("negative")
-        diagonal = np.abs(scan.diagonal)
+        like_similarities = self._evidence.like_similarities
         return InputCheck(
             n=scan.n,
             dtype=scan.dtype.name,
@@ -156,12 +177,8 @@ class Judgement:
             symmetry_tol=self.symmetry_tol,
             asymmetry=None if pair is None else pair.difference / scan.rms,
             digest=scan.digest,
-            suspicion=Suspicion(
-                rounded_negative=0 if negative is None else negative.count,
-                rounded_diagonal=int(np.count_nonzero(diagonal)),
-                largest_rounded=max(float(diagonal.max()), 0.0 if negative is None else -negative.value),
-                rms=scan.rms,
-                like_similarities=self._evidence.like_similarities,
+            suspicion=suspicion_of(
+                scan.fault("negative"), scan.diagonal, scan.rms, like_similarities=like_similarities
             ),
         )
 
@@ -240,7 +257,7 @@ class Judgement:
             return ""
         return (
             f"the matrix has {entries(fault.count, 'infinite')} as {self.scan.dtype.name}, the first in "
-            f"{self._where(fault)}; {self._groups()}replace them by finite dissimilarities or leave out their points."
+            f"{self._where(fault)}; {self._groups}replace them by finite dissimilarities or leave out their points."
         )
 
     def _huge(self) -> str:
@@ -250,10 +267,11 @@ class Judgement:
         return (
             f"the squares of the dissimilarities overflow in computations with {self.scan.dtype.name}: "
             f"{entries(fault.count, 'huge')}, the largest {fault.value:g} in {self._where(fault)}, above "
-            f"{largest_usable(self.scan.dtype):g}; {self._groups()}where such values stand for pairs without a "
+            f"{largest_usable(self.scan.dtype):g}; {self._groups}where such values stand for pairs without a "
             "dissimilarity replace them or leave out their points, otherwise divide the matrix by a constant first."
         )
 
+    @cached_property
     def _groups(self) -> str:
         """Say into which groups the points fall, when they do."""
         sizes = group_sizes(self.source, self.executor, largest_usable(self.scan.dtype), self.room)
