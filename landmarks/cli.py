@@ -12,19 +12,19 @@ import click
 
 from psmds_dist.cli.app import (
     answer,
-    end,
-    keeping,
+    executor_options,
+    executor_options_of,
+    finish_run,
     naming,
+    open_checkpoint,
+    open_executor,
     overwriting,
     quietly,
     require_output,
     resuming,
-    running,
     save,
     say_how_to_go_on,
     tell,
-    where_to_run,
-    where_to_run_of,
 )
 from psmds_dist.core.errors import InputError
 from psmds_dist.utils.text import escaped
@@ -91,7 +91,7 @@ def _choosing(function: Any) -> Any:
 @naming
 @resuming
 @overwriting
-@where_to_run
+@executor_options
 @quietly
 def fit(source: str, target: str, **options: Any) -> None:
     """Embed INPUT through landmarks and write the map to TARGET (a Zarr group).
@@ -106,18 +106,18 @@ def fit(source: str, target: str, **options: Any) -> None:
     from psmds_dist.planning.memory import describe_exceeded
 
     say = _silent if options["quiet"] else tell
-    checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
+    checkpoint, overwrite = open_checkpoint(target, options["resume"], options["overwrite"], say)
     require_result_place(target, overwrite=overwrite, apart=[source])
     if options["plot"]:
         from psmds_dist.api.plot import require_picture_place
 
         require_picture_place(options["plot"], target, source)
     names = ("n_components", "n_landmarks", "selection", "refine", "n_init", "dtype", "memory_limit")
-    with running(**where_to_run_of(options)) as executor:
+    with open_executor(**executor_options_of(options)) as executor:
         mds = LandmarkMDS(
             landmarks=_own(options["landmarks"]),
             metric="precomputed" if options["metric"] is None else options["metric"],
-            evidence=not options["no_evidence"],
+            evaluate=not options["no_evidence"],
             random_state=options["seed"],
             on_stage=say,
             **{name: options[name] for name in names},
@@ -132,7 +132,7 @@ def fit(source: str, target: str, **options: Any) -> None:
     say(_figures(mds))
     if options["plot"]:
         _picture(mds, options["plot"])
-    end(mds.result_.stop_reason, target, checkpoint)
+    finish_run(mds.result_.stop_reason, target, checkpoint)
 
 
 def _silent(text: str) -> None:
@@ -258,7 +258,7 @@ def listing(model: str, ids: bool) -> None:
 @_choosing
 @naming
 @overwriting
-@where_to_run
+@executor_options
 @quietly
 def panel(source: str, target: str, **options: Any) -> None:
     """Write dissimilarities of all points of INPUT to chosen landmarks to the store TARGET.
@@ -279,13 +279,13 @@ def panel(source: str, target: str, **options: Any) -> None:
     own = _own(options["landmarks"])
     config = LandmarkConfig(n_landmarks=options["n_landmarks"], selection=options["selection"], seed=options["seed"])
     with (
-        running(**where_to_run_of(options)) as executor,
+        open_executor(**executor_options_of(options)) as executor,
         counter("writing", options["quiet"]) as show,
         open_data(source, executor, metric=metric, landmarks=own, ids=options["ids"], dtype=options["dtype"]) as data,
     ):
         limit = options["memory_limit"]
         budget = executor.memory_limit() if limit is None else parse_bytes(limit, "--memory-limit")
-        if data.pool is None:  # of a panel they have told what its columns are
+        if data.candidates is None:  # of a panel they have told what its columns are
             config = replace(config, landmarks=own)
         landmarks: Ints = choose_landmarks(data, config)
         build_panel(

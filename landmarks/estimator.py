@@ -22,7 +22,7 @@ from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.planning.memory import describe_exceeded
-from psmds_dist.solver.checkpoint import NOWHERE, Keeper, keeper
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, open_checkpoint
 from psmds_dist.utils.text import note_unsafe
 
 CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
@@ -160,7 +160,7 @@ class LandmarkMDS(OnCluster):
         refine: str = "none",
         n_init: int = 2,
         closed_form: str = "least_squares",
-        evidence: bool = True,
+        evaluate: bool = True,
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
         client: Any = None,
@@ -180,7 +180,7 @@ class LandmarkMDS(OnCluster):
         self.refine = refine
         self.n_init = n_init
         self.closed_form = closed_form
-        self.evidence = evidence
+        self.evaluate = evaluate
         self.random_state = random_state
         self.dtype = dtype
         self.client = client
@@ -212,7 +212,7 @@ class LandmarkMDS(OnCluster):
         InputError, BudgetError, WorkerError
             As `psmds_dist.PatternSearchMDS.fit`.
         """
-        with keeper(self.checkpoint, self.resume) as checkpoint:
+        with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
             self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
             if not self.result_.stop_reason.resumable:
                 checkpoint.remove()
@@ -226,7 +226,7 @@ class LandmarkMDS(OnCluster):
         self,
         X: Any,
         executor: AnyExecutor,
-        checkpoint: Keeper = NOWHERE,
+        checkpoint: CheckpointStore = NO_CHECKPOINT,
         names: str | os.PathLike[str] | None = None,
     ) -> LandmarkMDS:
         """Fit with an executor, a checkpoint and a file of row names that are there already; otherwise as `fit`."""
@@ -244,7 +244,7 @@ class LandmarkMDS(OnCluster):
             scratch=self.scratch,
         ) as data:
             note_unsafe(data.ids)
-            if data.pool is not None:  # landmarks has told what the columns of the panel are
+            if data.candidates is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)
             result = fit(data, config, executor, memory_limit=self.memory_limit, tell=tell, checkpoint=checkpoint)
@@ -306,7 +306,7 @@ class LandmarkMDS(OnCluster):
         """Columns of the map, for scikit-learn's names of them."""
         return int(self.embedding_.shape[1])
 
-    def _config(self, checkpoint: Keeper) -> LandmarkConfig:
+    def _config(self, checkpoint: CheckpointStore) -> LandmarkConfig:
         return LandmarkConfig(
             n_components=self.n_components,
             n_landmarks=self.n_landmarks,
@@ -315,7 +315,7 @@ class LandmarkMDS(OnCluster):
             n_init=self.n_init,
             closed_form=self.closed_form,
             refine=self.refine,
-            evidence=self.evidence,
+            evaluate=self.evaluate,
             seed=seed_of(self.random_state, checkpoint),
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 from landmarks.panel.check import PanelEntries, is_too_large
 from landmarks.panel.sources import points_panel
 from landmarks.panel.tables import array_panel, without_mask
-from landmarks.solver.placement import Frame, place, require_finite
+from landmarks.solver.placement import PlacementModel, place, require_finite
 from landmarks.solver.types import Data, LandmarkFit
 from psmds_dist.core.arrays import fill, numbers_of
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
@@ -57,7 +57,7 @@ class Model:
         Stress, seed and the like, for `psmds info`.
     """
 
-    frame: Frame
+    frame: PlacementModel
     landmarks: Ints
     embedding: Floats
     residual: Floats
@@ -196,7 +196,7 @@ class Model:
                 f"{os.fspath(path)} is the result of 'psmds fit', no landmark map: it has no landmarks to place "
                 "new points by."
             )
-        frame = Frame(
+        frame = PlacementModel(
             y=np.ascontiguousarray(arrays["frame/y"]),
             centre=arrays["frame/centre"],
             axes=arrays["frame/axes"],

@@ -28,7 +28,7 @@ def require_method(method: object) -> None:
         raise InputError(f"selection must be one of {', '.join(map(repr, _METHODS))}, not {method!r}.")
 
 
-def choose(n: int, count: int, method: str, seed: int, distances: Distances, pool: Ints | None = None) -> Ints:
+def choose(n: int, count: int, method: str, seed: int, distances: Distances, candidates: Ints | None = None) -> Ints:
     """Choose landmarks.
 
     Parameters
@@ -44,7 +44,7 @@ def choose(n: int, count: int, method: str, seed: int, distances: Distances, poo
         Key of the random numbers.
     distances : callable
         ``distances(i, candidates)`` gives dissimilarities of point ``i``.
-    pool : (m,) int64, optional
+    candidates : (m,) int64, optional
         Points to choose from; all by default.
 
     Returns
@@ -60,21 +60,21 @@ def choose(n: int, count: int, method: str, seed: int, distances: Distances, poo
     """
     require_method(method)
     random = generator(seed, CHOOSE)
-    everyone = np.arange(n) if pool is None else np.asarray(pool, dtype=np.int64)
+    everyone = np.arange(n) if candidates is None else np.asarray(candidates, dtype=np.int64)
     if count > everyone.size:
         raise InputError(f"n_landmarks must be at most the number of points, {everyone.size}, not {count}.")
-    if method == "random" and pool is not None:
+    if method == "random" and candidates is not None:
         return _acquainted(everyone, count, random, distances)
     return _METHODS[method](everyone, count, random, distances)
 
 
-def _random(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
-    return random.permutation(pool)[:count].copy()  # a view would hold all the others
+def _random(candidates: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
+    return random.permutation(candidates)[:count].copy()  # a view would hold all the others
 
 
-def _acquainted(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
+def _acquainted(candidates: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
     """Choose at random, but each known to those before it."""
-    left = random.permutation(pool)
+    left = random.permutation(candidates)
     chosen = np.empty(count, dtype=np.int64)
     for k in range(count):
         if not left.size:
@@ -88,10 +88,10 @@ def _acquainted(pool: Ints, count: int, random: np.random.Generator, distances: 
 
 
 def _spread(
-    pool: Ints, count: int, random: np.random.Generator, distances: Distances, pick: Callable[[Floats], int]
+    candidates: Ints, count: int, random: np.random.Generator, distances: Distances, pick: Callable[[Floats], int]
 ) -> Ints:
     """Choose one after the other, each by what is nearest to every candidate so far."""
-    candidates = np.sort(random.permutation(pool)[: max(CANDIDATES * count, FEWEST_CANDIDATES)])
+    candidates = np.sort(random.permutation(candidates)[: max(CANDIDATES * count, FEWEST_CANDIDATES)])
     chosen = [int(random.integers(candidates.size))]
     nearest = np.full(candidates.size, np.inf)
     unknown = np.zeros(candidates.size, dtype=bool)
@@ -116,18 +116,18 @@ def _too_few(count: int, found: int, candidates: int, *, missing: bool) -> Input
     )
 
 
-def _maxmin(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
-    return _spread(pool, count, random, distances, lambda nearest: int(np.argmax(nearest)))
+def _maxmin(candidates: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
+    return _spread(candidates, count, random, distances, lambda nearest: int(np.argmax(nearest)))
 
 
-def _kmeans(pool: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
+def _kmeans(candidates: Ints, count: int, random: np.random.Generator, distances: Distances) -> Ints:
     def pick(nearest: Floats) -> int:
         near_one = np.ldexp(nearest, -int(np.frexp(nearest.max())[1]))  # squares of others could overflow, or be zero
         weight = np.cumsum(near_one**2)
         last = int(np.flatnonzero(near_one)[-1])
         return min(int(np.searchsorted(weight, random.random() * weight[-1], side="right")), last)
 
-    return _spread(pool, count, random, distances, pick)
+    return _spread(candidates, count, random, distances, pick)
 
 
 _METHODS = {"random": _random, "maxmin": _maxmin, "kmeans++": _kmeans}

@@ -31,7 +31,7 @@ class LandmarkStart:
             n_components=config.n_components,
             n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // SHARE)),
             seed=config.seed,
-            evidence=False,
+            evaluate=False,
             rough=True,
         )
         data = MatrixData(source)

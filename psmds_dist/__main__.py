@@ -17,7 +17,7 @@ def main() -> None:
     """Run the command line.
 
     A Ctrl-C ends it with exit code 130 and without a traceback: at once while modules are loaded and once the command
-    has ended, otherwise as the command decides (see `psmds_dist.utils.signals.terminable`).
+    has ended, otherwise as the command decides (see `psmds_dist.utils.signals.sigterm_as_interrupt`).
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background job ignores it
         signal.signal(signal.SIGINT, _leave)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from landmarks.panel.check import PanelBlock, PanelCheck, PanelEntries, PanelScanner, conclude, landmarks_digest
+from landmarks.panel.check import PanelBlock, PanelCheck, PanelEntries, PanelScanner, evaluate, landmarks_digest
 from landmarks.panel.tables import Panel
 from psmds_dist.core.types import Executor
 from psmds_dist.data.cache import layout_of, stored, testing_checksums
@@ -17,7 +17,7 @@ from psmds_dist.ingest.build import BuildBlocks, removed_if_refused
 from psmds_dist.ingest.check import SYMMETRY_TOL, Progress
 from psmds_dist.ingest.scan import ScanBlocks, panel_blocks
 from psmds_dist.planning.memory import PANEL_BYTES, panel_pass
-from psmds_dist.utils.locks import owned
+from psmds_dist.utils.locks import exclusive_lock
 from psmds_dist.utils.text import note_unsafe
 
 F = TypeVar("F")
@@ -108,7 +108,7 @@ def check_panel(
     room = height * stored(panel).block_bytes
     work = ScanBlocks(testing_checksums(panel), partial(PanelScanner, panel.n, panel.width), room)
     found = _pass(panel, work, height, executor, on_progress)
-    check = conclude(panel, found, names, symmetry_tol)
+    check = evaluate(panel, found, names, symmetry_tol)
     _save(panel, check)
     return check
 
@@ -188,7 +188,7 @@ def build_panel(
     names = names or PanelEntries(source.landmarks, ids)
     note_unsafe(ids)
     height = _strip(source, executor, memory_limit)
-    with owned(path):
+    with exclusive_lock(path):
         target = create_panel(
             path,
             source.n,
@@ -203,6 +203,6 @@ def build_panel(
         work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
         found = _pass(source, work, height, executor, on_progress)
         with removed_if_refused(target):
-            check = conclude(cast("Panel", target), found, names, symmetry_tol)
+            check = evaluate(cast("Panel", target), found, names, symmetry_tol)
         target.finish(check.as_dict())
     return check

@@ -25,7 +25,7 @@ from psmds_dist.ingest.check import (
     row_name,
     suspicion_of,
 )
-from psmds_dist.ingest.scan import Fault, find_fault, total_fault
+from psmds_dist.ingest.scan import InvalidEntries, find_fault, total_fault
 from psmds_dist.ingest.similarity import Evidence, sample_points
 from psmds_dist.ingest.triangles import count_sides
 
@@ -110,8 +110,8 @@ class PanelBlock:
     poorest: tuple[int, int]
     """Fewest landmarks known to a row, and the first such row."""
 
-    infinite: Fault | None = None
-    negative: Fault | None = None
+    infinite: InvalidEntries | None = None
+    negative: InvalidEntries | None = None
 
 
 class PanelScanner:
@@ -207,7 +207,7 @@ class MatrixEntries(PanelEntries):
         return f"row {self.row(int(self.landmarks[column]))}, column {self.row(row)}"
 
 
-def conclude(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, symmetry_tol: float) -> PanelCheck:
+def evaluate(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, symmetry_tol: float) -> PanelCheck:
     """Judge a finished pass; of ``panel`` only the rows of its landmarks are read again."""
     blocks = sorted(found, key=lambda scan: scan.block)
     between = None if panel.landmarks is None else picked(panel, panel.landmarks).astype(np.float64)
@@ -341,7 +341,7 @@ class Judgement:
         return ROUNDING_TOL * self.highest if not self._scale else rounded_zero(self._squares)
 
     @cached_property
-    def _worst_negative(self) -> Fault | None:
+    def _worst_negative(self) -> InvalidEntries | None:
         return total_fault([scan.negative for scan in self.blocks])
 
     @cached_property

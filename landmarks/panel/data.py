@@ -26,13 +26,13 @@ from psmds_dist.data.cache import announce, stored, testing_checksums
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.planning.memory import PIECE_BYTES, Needs, Stored, panel_pass
+from psmds_dist.planning.memory import PIECE_BYTES, MemoryRequirement, RowStorage, panel_pass
 from psmds_dist.solver.schedule import generator
 
 USUAL = 1000
 """Landmarks when nobody said."""
 
-SPARE, FEW = 20, 10
+SLACK_BYTES, FEW = 20, 10
 """For the evidence one landmark in so many is set aside where a fit uses all columns of a panel; at least a few, though
 no more than a quarter: with two or three the interval would be wide."""
 
@@ -49,13 +49,13 @@ class MatrixData:
     names: Sequence[str] | None = None
     """Names of the points that were given beside the matrix."""
 
-    sound: bool = False
+    checked: bool = False
     """Whether the whole matrix has passed its check and will be read, so that a panel of it needs no check, and rows of
     landmarks can be read without the others of their chunks, which testing checksums takes."""
 
     metric = "precomputed"
     origin = "taken out of the matrix once, then read"
-    pool = None
+    candidates = None
 
     @property
     def input(self) -> RowSource:
@@ -88,7 +88,7 @@ class MatrixData:
         return {}
 
     @property
-    def usual(self) -> int:
+    def default_n_landmarks(self) -> int:
         """Number of landmarks when nobody said."""
         return min(USUAL, self.n)
 
@@ -99,30 +99,30 @@ class MatrixData:
     def columns_of(self, landmarks: Ints) -> StorePanel:
         """The panel as a source, which goes through the rows of the landmarks at each read."""
         panel = store_panel(self._source, landmarks)
-        return TrustedPanel(panel.source, panel.landmarks) if self.sound else panel
+        return TrustedPanel(panel.source, panel.landmarks) if self.checked else panel
 
     @property
     def _source(self) -> RowSource:
-        return self.matrix if self.sound else testing_checksums(self.matrix)
+        return self.matrix if self.checked else testing_checksums(self.matrix)
 
-    def stored(self, landmarks: Ints) -> Stored:
+    def stored(self, landmarks: Ints) -> RowStorage:
         """How the panel will lie: in chunks of its own."""
-        return Stored(Layout(self.n, landmarks.size), self.dtype.itemsize)
+        return RowStorage(Layout(self.n, landmarks.size), self.dtype.itemsize)
 
-    def making(self, landmarks: Ints) -> Needs:
+    def making(self, landmarks: Ints) -> MemoryRequirement:
         """What it takes to take the panel out of the matrix."""
         return panel_pass(stored(self.columns_of(landmarks)))
 
     def trusted(self) -> MatrixData:
         """The same, whose panels are not checked, nor checksums tested: a pass over the whole matrix will."""
-        return replace(self, sound=True)
+        return replace(self, checked=True)
 
     @contextmanager
     def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
         """Rows of the landmarks, turned into columns, once."""
         source, names = self.columns_of(landmarks), self.entries(landmarks)
         with matrix_panel(source, executor, memory_limit=limit, keep=keep, names=names, scratch=self.scratch) as panel:
-            if not self.sound:
+            if not self.checked:
                 check_panel(panel, executor, names=names)
             yield panel
 
@@ -161,7 +161,7 @@ class PointsData:
     given: Mapping[str, Any]
     ids: Sequence[str] | None = None
     origin = "computed as they are needed"
-    pool = None
+    candidates = None
     matrix = None
 
     @classmethod
@@ -202,7 +202,7 @@ class PointsData:
         return self.all_pairs.metric.options
 
     @property
-    def usual(self) -> int:
+    def default_n_landmarks(self) -> int:
         """Number of landmarks when nobody said."""
         return min(USUAL, self.n)
 
@@ -210,7 +210,7 @@ class PointsData:
         """Features of some points."""
         return picked(self.points, points).astype(np.float64)
 
-    def stored(self, landmarks: Ints) -> Stored:
+    def stored(self, landmarks: Ints) -> RowStorage:
         """How the panel will lie: nowhere, its rows are made of features."""
         return stored(self.columns_of(landmarks))
 
@@ -319,21 +319,21 @@ class PanelData:
         return {}
 
     @property
-    def pool(self) -> Ints:
+    def candidates(self) -> Ints:
         """Points that have a column."""
         assert self.whole.landmarks is not None
         return self.whole.landmarks
 
     @property
-    def usual(self) -> int:
+    def default_n_landmarks(self) -> int:
         """All columns."""
-        return self.pool.size
+        return self.candidates.size
 
     def features(self, points: Ints) -> Floats | None:
         """None: dissimilarities are given."""
         return None
 
-    def stored(self, landmarks: Ints) -> Stored:
+    def stored(self, landmarks: Ints) -> RowStorage:
         """How the panel lies."""
         return stored(self.columns_of(landmarks))
 
@@ -355,43 +355,43 @@ class PanelData:
 
     def columns_of(self, landmarks: Ints) -> Panel:
         """The panel as a source."""
-        if np.array_equal(landmarks, self.pool):
+        if np.array_equal(landmarks, self.candidates):
             return self.whole
         return Columns(self.whole, self.columns_with(landmarks), landmarks)
 
     @cached_property
     def _mutual(self) -> Rows:
         """The part of the panel between landmarks: a choice among them asks for it many times."""
-        return picked(self.whole, self.pool)
+        return picked(self.whole, self.candidates)
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Entries of the panel; NaN between two points of which neither has a column."""
-        if np.isin(rows, self.pool).all() and np.isin(columns, self.pool).all():
+        if np.isin(rows, self.candidates).all() and np.isin(columns, self.candidates).all():
             return self._mutual[np.ix_(self.columns_with(rows), self.columns_with(columns))].astype(np.float64)
         found = np.full((rows.size, columns.size), np.nan)
-        with_column = np.flatnonzero(np.isin(columns, self.pool))
+        with_column = np.flatnonzero(np.isin(columns, self.candidates))
         found[:, with_column] = picked(self.whole, rows)[:, self.columns_with(columns[with_column])]
-        mirrored = np.flatnonzero(np.isin(rows, self.pool))
+        mirrored = np.flatnonzero(np.isin(rows, self.candidates))
         if with_column.size < columns.size and mirrored.size:
             found[mirrored] = picked(self.whole, columns)[:, self.columns_with(rows[mirrored])].T
         return found
 
     def columns_with(self, landmarks: Ints) -> Ints:
         """Columns that hold the landmarks."""
-        order = np.argsort(self.pool)
-        return order[np.searchsorted(self.pool, landmarks, sorter=order)]
+        order = np.argsort(self.candidates)
+        return order[np.searchsorted(self.candidates, landmarks, sorter=order)]
 
     def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut | None:
         """Pairs of points of which one, the row, has a column that the fit leaves out; None when it uses all."""
-        spare = np.setdiff1d(self.pool, landmarks)[share]
+        spare = np.setdiff1d(self.candidates, landmarks)[share]
         spare = spare[:: -(-spare.size // ROWS) or 1]
-        others = np.setdiff1d(np.union1d(rows, columns), self.pool)
+        others = np.setdiff1d(np.union1d(rows, columns), self.candidates)
         return HeldOut(spare, others, self.between(others, spare).T) if spare.size and others.size >= 2 else None
 
     def set_aside(self, landmarks: Ints, seed: int) -> Ints:
         """Some landmarks, at random, where too few columns are unused."""
-        wanted = max(landmarks.size // SPARE, min(FEW, landmarks.size // 4))
-        lacking = wanted - (self.pool.size - landmarks.size) if wanted > 1 else 0
+        wanted = max(landmarks.size // SLACK_BYTES, min(FEW, landmarks.size // 4))
+        lacking = wanted - (self.candidates.size - landmarks.size) if wanted > 1 else 0
         return np.sort(generator(seed, ASIDE).permutation(landmarks)[: max(0, lacking)])
 
 

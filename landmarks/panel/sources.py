@@ -17,14 +17,14 @@ from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored, testing_checksums
 from psmds_dist.data.points import SCRATCH_BYTES, Metric, trying
 from psmds_dist.planning.memory import PIECE_BYTES
-from psmds_dist.utils.pickling import Parcel
+from psmds_dist.utils.pickling import PickledOnce
 
 TILE = 64
 """Rows of a panel that are transposed at a time: small enough for the cache."""
 
 
 @dataclass(frozen=True, eq=False)
-class PointsPanel(Parcel):
+class PointsPanel(PickledOnce):
     """Distances of points to landmarks, computed as they are asked for; made by `points_panel`.
 
     A row depends on its own point only: it has the same bits whatever rows are asked for with it.

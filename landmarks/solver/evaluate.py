@@ -9,7 +9,7 @@ import numpy as np
 
 from landmarks.evaluation import COLUMNS, ROWS, HeldOut, StressEstimate, estimate
 from landmarks.panel.tables import picked
-from landmarks.solver.multilevel import Among, map_landmarks
+from landmarks.solver.multilevel import LandmarkDissimilarities, map_landmarks
 from landmarks.solver.placement import place
 from landmarks.solver.types import CurvePoint, Data, LandmarkConfig, Run
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
@@ -21,7 +21,7 @@ HOLD_OUT, JUDGE, FEWER = 17, 18, 20
 """Streams of random numbers that pick the held-out pairs, for the evidence and for a refinement to judge by, and some
 of a panel's landmarks, which may come in any order."""
 
-Judge = Callable[[Floats], float]
+ValidationStress = Callable[[Floats], float]
 """Stress of a map on pairs that it was not fitted to."""
 
 
@@ -40,11 +40,11 @@ def said_of(aside: Ints, landmarks: Ints, config: LandmarkConfig) -> str:
 
 def set_aside(data: Data, landmarks: Ints, config: LandmarkConfig) -> Ints:
     """Landmarks that the evidence, or the judge of a refinement, does without."""
-    aside = data.set_aside(landmarks, config.seed) if config.evidence or config.refine == "panel" else landmarks[:0]
+    aside = data.set_aside(landmarks, config.seed) if config.evaluate or config.refine == "panel" else landmarks[:0]
     return aside if landmarks.size - aside.size > 2 * config.n_components else landmarks[:0]
 
 
-def judge_of(data: Data, landmarks: Ints, config: LandmarkConfig) -> Judge:
+def judge_of(data: Data, landmarks: Ints, config: LandmarkConfig) -> ValidationStress:
     """Stress on pairs outside the panel, other ones than those of the evidence."""
     pairs = hold_out(data, landmarks, config, JUDGE)
     if pairs is None:
@@ -74,7 +74,9 @@ def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:
     return estimate(held_out, embedding[held_out.rows], embedding[held_out.columns])
 
 
-def evidence(run: Run, among: Among, x: Floats) -> tuple[StressEstimate | None, list[CurvePoint]]:
+def estimate_stress(
+    run: Run, among: LandmarkDissimilarities, x: Floats
+) -> tuple[StressEstimate | None, list[CurvePoint]]:
     """Stress of a map on held-out pairs, and against the number of landmarks.
 
     Where landmarks are set aside, it is that of a map made in the same way without them, for the held-out points alone.
@@ -84,7 +86,7 @@ def evidence(run: Run, among: Among, x: Floats) -> tuple[StressEstimate | None, 
     if held_out is None or not among.part(used).values.any():
         return None, []
     fewer = partial(_with_fewer, picked(run.panel, held_out.points), among, held_out, run.config)
-    order = used if run.data.pool is None else generator(run.config.seed, FEWER).permutation(used)
+    order = used if run.data.candidates is None else generator(run.config.seed, FEWER).permutation(used)
     counts = [used.size // k for k in (8, 4, 2, 1) if used.size // k > 2 * run.config.n_components]
     curve = [
         CurvePoint(count, fewer(order[:count], 1))
@@ -95,7 +97,7 @@ def evidence(run: Run, among: Among, x: Floats) -> tuple[StressEstimate | None, 
 
 
 def _with_fewer(
-    rows: Rows, among: Among, held_out: HeldOut, config: LandmarkConfig, columns: Ints, n_init: int
+    rows: Rows, among: LandmarkDissimilarities, held_out: HeldOut, config: LandmarkConfig, columns: Ints, n_init: int
 ) -> StressEstimate:
     """Stress of the held-out pairs when some of the landmarks are used; ``rows`` are those of the held-out points."""
     part, points = among.part(columns), held_out.points

@@ -14,19 +14,19 @@ from landmarks.panel.build import check_panel
 from landmarks.panel.check import PanelEntries, landmarks_digest, refuse_huge
 from landmarks.panel.tables import ArrayPanel, Panel
 from landmarks.selection import choose
-from landmarks.solver.evaluate import Judge, evidence, judge_of, said_of, set_aside, without
+from landmarks.solver.evaluate import ValidationStress, estimate_stress, judge_of, said_of, set_aside, without
 from landmarks.solver.memory import plan_fit
-from landmarks.solver.multilevel import Among, Mapped, among_landmarks, map_landmarks
+from landmarks.solver.multilevel import LandmarkDissimilarities, LandmarkEmbedding, among_landmarks, map_landmarks
 from landmarks.solver.placement import (
     EXACT,
-    Frame,
     Place,
     Placement,
+    PlacementModel,
+    fix_landmarks,
     place_all,
     point_name,
     require_finite,
     require_known,
-    seat,
 )
 from landmarks.solver.refine import polish_config, refine_panel
 from landmarks.solver.types import Clock, Data, LandmarkConfig, LandmarkFit, Run, Tell
@@ -40,14 +40,14 @@ from psmds_dist.data.cache import stored
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.planning.memory import exceeded
-from psmds_dist.solver.checkpoint import NOWHERE, Identity, Keeper
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, Identity
 from psmds_dist.solver.solve import Solution, solve
-from psmds_dist.utils.signals import heard
+from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 UNCHANGED = "the refinement left the map as it was: no pass lowered its stress on pairs that it is judged by"
 
 
-@heard()
+@reraise_swallowed_interrupt()
 def fit(
     data: Data,
     config: LandmarkConfig,
@@ -55,7 +55,7 @@ def fit(
     *,
     memory_limit: Any = None,
     tell: Tell = lambda text: None,
-    checkpoint: Keeper = NOWHERE,
+    checkpoint: CheckpointStore = NO_CHECKPOINT,
 ) -> LandmarkFit:
     """Embed landmarks, place everybody else, and refine.
 
@@ -89,9 +89,9 @@ def fit(
             refuse_huge(check.highest, matrix.dtype, None, data.entries(landmarks))
             clock.end("check")
         with data.panel(landmarks, executor, limit, plan.keep) as panel:
-            if checkpoint is not NOWHERE:
+            if checkpoint is not NO_CHECKPOINT:
                 identity = _identity(panel, data.entries(landmarks), config, executor)
-                checkpoint.bind(identity)
+                checkpoint.attach(identity)
             clock.end("panel")
             run = Run(data, panel, landmarks, aside, config, executor, plan, clock, checkpoint)
             found = _fit_panel(run, judge, check)
@@ -106,7 +106,7 @@ def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
     """Landmarks of a fit: the user's own, or chosen."""
     if config.landmarks is not None:
         landmarks = check_landmarks(config.landmarks, data.n)
-        outside = np.setdiff1d(landmarks, data.pool) if data.pool is not None else landmarks[:0]
+        outside = np.setdiff1d(landmarks, data.candidates) if data.candidates is not None else landmarks[:0]
         if outside.size:
             raise InputError(f"landmarks lists {int(outside[0])}, which has no column in the panel: leave it out.")
         if config.n_landmarks not in (None, landmarks.size):
@@ -114,12 +114,12 @@ def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
                 f"n_landmarks is {config.n_landmarks}, but landmarks lists {landmarks.size}: give one of them."
             )
     else:
-        count = data.usual if config.n_landmarks is None else int(config.n_landmarks)
-        if data.pool is not None and count == data.pool.size:
-            return data.pool
-        landmarks = choose(data.n, count, config.selection, config.seed, partial(_distances, data), data.pool)
-        if data.pool is not None:
-            landmarks = data.pool[np.isin(data.pool, landmarks)]  # in the order of their columns
+        count = data.default_n_landmarks if config.n_landmarks is None else int(config.n_landmarks)
+        if data.candidates is not None and count == data.candidates.size:
+            return data.candidates
+        landmarks = choose(data.n, count, config.selection, config.seed, partial(_distances, data), data.candidates)
+        if data.candidates is not None:
+            landmarks = data.candidates[np.isin(data.candidates, landmarks)]  # in the order of their columns
     if landmarks.size < config.n_components + 1:
         raise InputError(
             f"{landmarks.size} landmarks cannot place points in {config.n_components} dimensions: at least "
@@ -144,7 +144,7 @@ def _identity(panel: Panel, names: PanelEntries, config: LandmarkConfig, executo
     return identity_of(panel.n, panel.dtype.name, content, settings)
 
 
-def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> LandmarkFit:
+def _fit_panel(run: Run, judge: ValidationStress | None, check: InputCheck | None) -> LandmarkFit:
     run.executor.prepare(partial(warm_up_landmarks, run.config.n_components, run.panel.dtype.name))
     run.clock.leave_out()
     among, mapped = _mapped(run)
@@ -159,7 +159,7 @@ def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> Landm
         solution = _polish(run, found, frame, check)
     run.executor.close()  # the rows go: what follows needs their place
     embedding, frame = _in_position(found, frame, run.landmarks, solution)
-    estimate, curve = evidence(run, among, embedding) if run.config.evidence else (None, [])
+    estimate, curve = estimate_stress(run, among, embedding) if run.config.evaluate else (None, [])
     run.clock.end("evidence")
     return LandmarkFit(
         embedding=embedding,
@@ -181,7 +181,7 @@ def _fit_panel(run: Run, judge: Judge | None, check: InputCheck | None) -> Landm
     )
 
 
-def _mapped(run: Run) -> tuple[Among, Mapped]:
+def _mapped(run: Run) -> tuple[LandmarkDissimilarities, LandmarkEmbedding]:
     """The landmarks among themselves, embedded where the run was started."""
     among, config = among_landmarks(run.panel, run.landmarks, run.data.entries(run.landmarks)), run.config
     near = run.executor if isinstance(run.executor, InProcessExecutor) else InProcessExecutor()
@@ -190,22 +190,24 @@ def _mapped(run: Run) -> tuple[Among, Mapped]:
     return among, mapped
 
 
-def _placed(run: Run, among: Among, mapped: Mapped) -> tuple[Frame, Placement]:
+def _placed(run: Run, among: LandmarkDissimilarities, mapped: LandmarkEmbedding) -> tuple[PlacementModel, Placement]:
     """Everybody placed against the landmarks."""
     frame = among.frame(mapped.solution.embedding, run.config.closed_form)
     work = Place(run.held, frame, share=run.config.share, seated=run.landmarks)
-    found = place_all(run.executor, work, run.checkpoint.strand("placement"))
+    found = place_all(run.executor, work, run.checkpoint.stream("placement"))
     require_known(found[3], run.config.n_components, run.data.ids)
     require_finite(found, frame.scale, run.data.ids)
     _require_span(frame, found[0], run.data.ids)
-    seat(found, run.landmarks, frame, among.values)
+    fix_landmarks(found, run.landmarks, frame, among.values)
     run.clock.end("placement")
     return frame, found
 
 
-def _refined(run: Run, among: Among, frame: Frame, found: Placement, judge: Judge) -> tuple[Frame, Placement, int]:
+def _refined(
+    run: Run, among: LandmarkDissimilarities, frame: PlacementModel, found: Placement, judge: ValidationStress
+) -> tuple[PlacementModel, Placement, int]:
     """Landmarks and everybody else moved by the whole panel, and its passes."""
-    kept = run.checkpoint.strand("refinement")
+    kept = run.checkpoint.stream("refinement")
     refined = refine_panel(run.executor, run.held, frame, among.values, run.landmarks, found, judge, kept)
     run.clock.end("refinement")
     return refined
@@ -222,18 +224,20 @@ def _residual_rms(found: Placement) -> float:
     return math.sqrt(float(found[1].sum()) / int(found[3].sum()))
 
 
-def _in_position(found: Placement, frame: Frame, landmarks: Ints, solution: Solution | None) -> tuple[Floats, Frame]:
+def _in_position(
+    found: Placement, frame: PlacementModel, landmarks: Ints, solution: Solution | None
+) -> tuple[Floats, PlacementModel]:
     """The map in canonical position, and a frame that places new points into it.
 
     Unless everyone was polished, the frame is the one that placed the points, turned: it finds them again.
     """
     if solution is not None:
-        return solution.embedding, Frame.of(solution.embedding[landmarks], frame.scale)
+        return solution.embedding, PlacementModel.of(solution.embedding[landmarks], frame.scale)
     centre, axes = principal(found[0])
     return turned(found[0], centre, axes), replace(frame, centre=centre, axes=axes)
 
 
-def _require_span(frame: Frame, x: Floats, ids: Sequence[str] | None) -> None:
+def _require_span(frame: PlacementModel, x: Floats, ids: Sequence[str] | None) -> None:
     """Refuse landmarks on a line (or plane) when points are off it: they cannot tell one side from the other."""
     off = np.abs(x[:, frame.rank :]).max(axis=1, initial=0)  # landmarks lie on their principal axes
     if off.max() > EXACT * frame.scale:
@@ -251,14 +255,14 @@ def _whole(data: Data) -> RowSource:
     return data.matrix
 
 
-def _polish(run: Run, found: Placement, frame: Frame, check: InputCheck) -> Solution:
+def _polish(run: Run, found: Placement, frame: PlacementModel, check: InputCheck) -> Solution:
     """Solve on the whole matrix from the placed points, with a small radius."""
     matrix, config = _whole(run.data), run.config
     assert run.plan.polish is not None
     held = stored(run.panel).nbytes if stored(run.panel).resident else 0
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
     warm_up(matrix, settings, run.executor)
-    kept = run.checkpoint.strand(f"polish-{check.digest}")
+    kept = run.checkpoint.stream(f"polish-{check.digest}")
     budget = run.plan.polish.budget - held
     solution = solve(matrix, settings, run.executor, scale=check.rms, budget=budget, start=found[0], kept=kept)
     run.clock.end("refinement")

@@ -10,7 +10,17 @@ from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.types import Ints, RowSource
 from psmds_dist.data.cache import stored
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.planning.memory import REAL, Needs, Plan, Stored, checking, exact, landmarks, placed, require
+from psmds_dist.planning.memory import (
+    FLOAT64_BYTES,
+    MemoryRequirement,
+    Plan,
+    RowStorage,
+    checking,
+    exact,
+    landmarks,
+    placed,
+    require,
+)
 
 
 class Planned(Protocol):
@@ -32,10 +42,10 @@ class Planned(Protocol):
     def matrix(self) -> RowSource | None:
         """The whole matrix, where there is one."""
 
-    def stored(self, landmarks: Ints) -> Stored:
+    def stored(self, landmarks: Ints) -> RowStorage:
         """How the panel will lie."""
 
-    def making(self, landmarks: Ints) -> Needs | None:
+    def making(self, landmarks: Ints) -> MemoryRequirement | None:
         """What it takes to make the panel, where that is done once."""
 
 
@@ -109,12 +119,12 @@ def plan_fit(data: Planned, sites: Ints, dims: int, refine: str, executor: AnyEx
     keep, polish = min(needs.budget(limit), limit - needs.apart), None
     if polishing:
         polish = Plan.of(limit, polishing[0], workers, float(getattr(matrix, "read_cost", 1.0)))
-        keep = min(keep, (limit - polishing[0].least) // 2)
+        keep = min(keep, (limit - polishing[0].min_limit) // 2)
     return FitPlan(panel, keep, polish, SEVERAL if again else ONCE, data.origin)
 
 
-def _polishing(rows: Stored, dims: int, workers: int, *, here: bool) -> list[Needs]:
+def _polishing(rows: RowStorage, dims: int, workers: int, *, here: bool) -> list[MemoryRequirement]:
     """What a polish on the whole matrix needs beside the placed points, and the check before it."""
-    places = REAL * placed(dims) * rows.layout.n * here
+    places = FLOAT64_BYTES * placed(dims) * rows.layout.n * here
     stages = exact(rows, dims, workers=workers, here=here), checking(rows, workers, here=here)
     return [needs.with_part("places", places) for needs in stages]

@@ -14,7 +14,7 @@ import numpy as np
 from landmarks.evaluation import agreement
 from landmarks.panel.check import PanelEntries, refuse_huge
 from landmarks.panel.tables import Panel, picked
-from landmarks.solver.placement import EXACT, FLOOR, ROUGH, Frame, mutual_errors, place
+from landmarks.solver.placement import EXACT, FLOOR, ROUGH, PlacementModel, mutual_errors, place
 from landmarks.solver.refine import polish_config
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, RowSource, StopReason
@@ -37,7 +37,7 @@ CHEAP = 1e-2
 So does that of any start, where its map is extended and then moves as a whole.
 """
 
-NEAR = 0.25
+SETTLING_RADIUS = 0.25
 """First radius of the start from classical scaling, as a share of its root mean square residual."""
 
 LEAST = 300
@@ -54,7 +54,7 @@ Run = Callable[..., Solution]
 
 
 @dataclass(frozen=True)
-class Among:
+class LandmarkDissimilarities:
     """Dissimilarities between landmarks."""
 
     values: Rows
@@ -72,17 +72,17 @@ class Among:
         squares: Floats = np.square(self.values, dtype=np.float64).mean(axis=1)
         return squares
 
-    def frame(self, coordinates: Floats, closed_form: str) -> Frame:
+    def frame(self, coordinates: Floats, closed_form: str) -> PlacementModel:
         """What points are placed by once the landmarks are at ``(S, L)`` coordinates."""
-        return Frame.of(coordinates, self.scale, self.mean_squares if closed_form == "classical" else None)
+        return PlacementModel.of(coordinates, self.scale, self.mean_squares if closed_form == "classical" else None)
 
-    def part(self, which: Ints) -> Among:
+    def part(self, which: Ints) -> LandmarkDissimilarities:
         """The same for some of them."""
-        return Among(np.ascontiguousarray(self.values[np.ix_(which, which)]))
+        return LandmarkDissimilarities(np.ascontiguousarray(self.values[np.ix_(which, which)]))
 
 
 @dataclass(frozen=True)
-class Mapped:
+class LandmarkEmbedding:
     """A map of the landmarks, and how well the starts agree."""
 
     solution: Solution
@@ -90,7 +90,7 @@ class Mapped:
     """Procrustes disparity of each other start to the best, on the landmarks that the starts were made for."""
 
 
-def among_landmarks(panel: Panel, landmarks: Ints, names: PanelEntries) -> Among:
+def among_landmarks(panel: Panel, landmarks: Ints, names: PanelEntries) -> LandmarkDissimilarities:
     """Dissimilarities between the landmarks, from their own rows of the panel; the mean of both orders.
 
     Raises
@@ -114,14 +114,20 @@ def among_landmarks(panel: Panel, landmarks: Ints, names: PanelEntries) -> Among
     if not highest:
         raise InputError("all dissimilarities between landmarks are zero: choose other landmarks (selection='maxmin').")
     refuse_huge(highest, values.dtype, values, names)
-    among = Among(np.ascontiguousarray(values))
+    among = LandmarkDissimilarities(np.ascontiguousarray(values))
     refuse_tiny(among.values.dtype, among.scale, highest)
     return among
 
 
 def map_landmarks(
-    among: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor, *, rough: bool = False
-) -> Mapped:
+    among: LandmarkDissimilarities,
+    n_components: int,
+    seed: int,
+    n_init: int,
+    executor: InProcessExecutor,
+    *,
+    rough: bool = False,
+) -> LandmarkEmbedding:
     """Embed landmarks: starts on a part of them, the best one taken to all; nearly exact data to more digits.
 
     Where all points move again afterwards, the starts are for fewer landmarks, and settle less when others follow.
@@ -135,10 +141,10 @@ def map_landmarks(
     found = starts[0] if part is among else _extended(among, which, starts[0], executor)
     if found.stress.normalized_stress < EXACT:
         found = _exactly(partial(_run, among, executor), found, among, n_components, seed)
-    return Mapped(found, agreement([start.embedding for start in starts]))
+    return LandmarkEmbedding(found, agreement([start.embedding for start in starts]))
 
 
-def _coarse(among: Among, seed: int, *, rough: bool) -> Ints:
+def _coarse(among: LandmarkDissimilarities, seed: int, *, rough: bool) -> Ints:
     """Landmarks that the starts are made for."""
     size = len(among.values)
     count = max(min(LEAST, size), 0 if rough else size // 2)
@@ -147,12 +153,18 @@ def _coarse(among: Among, seed: int, *, rough: bool) -> Ints:
 
 
 def _starts(
-    part: Among, n_components: int, seed: int, n_init: int, executor: InProcessExecutor, *, cheap: bool
+    part: LandmarkDissimilarities,
+    n_components: int,
+    seed: int,
+    n_init: int,
+    executor: InProcessExecutor,
+    *,
+    cheap: bool,
 ) -> list[Solution]:
     """Maps from several starts, the best first: one from classical scaling, the others from random coordinates."""
     x = classical(part.values, n_components)
     residual = math.sqrt(float(mutual_errors(part.values, x).sum())) / len(x)
-    near = SolverConfig(n_components, radius=max(NEAR * residual, FLOOR * part.scale), seed=seed)
+    near = SolverConfig(n_components, radius=max(SETTLING_RADIUS * residual, FLOOR * part.scale), seed=seed)
     far = SolverConfig(n_components, radius=part.scale, eps=CHEAP)
     if cheap:
         near = replace(near, eps=CHEAP)
@@ -185,9 +197,9 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _extended(among: Among, which: Ints, found: Solution, executor: InProcessExecutor) -> Solution:
+def _extended(among: LandmarkDissimilarities, which: Ints, found: Solution, executor: InProcessExecutor) -> Solution:
     """Place the other landmarks against those that are mapped, and settle all."""
-    frame = Frame.of(found.embedding, among.scale)
+    frame = PlacementModel.of(found.embedding, among.scale)
     others = np.setdiff1d(np.arange(len(among.values)), which)
     panel = np.ascontiguousarray(among.values[np.ix_(others, which)])
     x = np.empty((len(among.values), frame.y.shape[0]))
@@ -199,7 +211,9 @@ def _extended(among: Among, which: Ints, found: Solution, executor: InProcessExe
     return _run(among, executor, settings, start=x)
 
 
-def _run(among: Among, executor: InProcessExecutor, config: SolverConfig, start: Floats | None = None) -> Solution:
+def _run(
+    among: LandmarkDissimilarities, executor: InProcessExecutor, config: SolverConfig, start: Floats | None = None
+) -> Solution:
     """Solve; an interrupt ends the whole fit, for a map of the landmarks alone is nobody's map."""
     source: RowSource = ArrayRows(among.values, dtype=among.values.dtype.name)
     found = solve(source, config, executor, scale=among.scale, budget=4 * among.values.nbytes, start=start)
@@ -208,7 +222,7 @@ def _run(among: Among, executor: InProcessExecutor, config: SolverConfig, start:
     return found
 
 
-def _exactly(run: Run, found: Solution, among: Among, n_components: int, seed: int) -> Solution:
+def _exactly(run: Run, found: Solution, among: LandmarkDissimilarities, n_components: int, seed: int) -> Solution:
     """Take a map that fits nearly exactly to more digits, and to no more axes than it needs.
 
     Landmarks on a line are seldom embedded quite straight, for being off it hardly changes their distances; yet the

@@ -17,8 +17,8 @@ from psmds_dist.core.types import Executor, Floats, InputError, Ints, Rows
 from psmds_dist.data.cache import Batch
 from psmds_dist.kernels import moves
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.checkpoint import Arrays, Kept
-from psmds_dist.solver.tasks import Held, filled, gather, points_of
+from psmds_dist.solver.checkpoint import Arrays, CheckpointStream
+from psmds_dist.solver.tasks import CachedRows, gather, points_of, scatter_into
 
 SHARE = 5e-3
 """A point is done when its radius is this share of its own root mean square residual: finer would fit noise."""
@@ -42,7 +42,7 @@ RANK_TOL = 1e-7
 
 
 @dataclass(frozen=True)
-class Frame:
+class PlacementModel:
     """Landmark coordinates, centred, with the linear map that places points in closed form.
 
     Points solve ``|x|^2 - 2 x.y_s + |y_s|^2 = t_s^2`` in the least squares sense. With the landmarks centred the
@@ -66,7 +66,7 @@ class Frame:
     rank: int
 
     @classmethod
-    def of(cls, coordinates: Floats, scale: float, mean_squares: Floats | None = None) -> Frame:
+    def of(cls, coordinates: Floats, scale: float, mean_squares: Floats | None = None) -> PlacementModel:
         """Frame of landmarks at ``(S, L)`` coordinates; classical when their mean squares are given."""
         origin = coordinates.mean(axis=0)
         y = np.ascontiguousarray((coordinates - origin).T)
@@ -106,8 +106,8 @@ class Place:
     ``seated`` are not placed any better than they begin: somebody knows where they stand.
     """
 
-    panel: Held
-    frame: Frame
+    panel: CachedRows
+    frame: PlacementModel
     start: Floats | None = None
     radius: float = -1.0
     share: float = SHARE
@@ -125,7 +125,7 @@ class Place:
         return place(batch.rows, batch.slots, self.frame, start, radii, self.share)
 
 
-def place_all(executor: Executor, work: Place, kept: Kept) -> Placement:
+def place_all(executor: Executor, work: Place, kept: CheckpointStream) -> Placement:
     """Place everybody, in portions of blocks that can be kept; how they are cut changes nothing.
 
     A run goes on after the portions that were kept.
@@ -136,14 +136,14 @@ def place_all(executor: Executor, work: Place, kept: Kept) -> Placement:
     saved = block = 0
     for piece in _contiguous(kept.pieces()):
         points = points_of(layout, range(block, saved := int(piece["next"])))
-        found, block = filled(found, everyone, points, _placement(piece)), saved
+        found, block = scatter_into(found, everyone, points, _placement(piece)), saved
     size = layout.count if kept.every == math.inf else executor.n_workers
     while block < layout.count:
         blocks = range(block, min(block + size, layout.count))
         began = time.monotonic()
-        found = filled(found, everyone, points_of(layout, blocks), gather(executor, work, layout, blocks))
+        found = scatter_into(found, everyone, points_of(layout, blocks), gather(executor, work, layout, blocks))
         block = blocks.stop
-        if kept.due:
+        if kept.should_save:
             kept.add(saved, _piece(found, points_of(layout, range(saved, block)), saved, block))
             saved = block
         size = max(1, round(size * min(4.0, PORTION / (time.monotonic() - began + 1e-9))))
@@ -176,12 +176,14 @@ def _placement(piece: Arrays) -> Placement:
 def place(
     rows: Rows,
     slots: Ints,
-    frame: Frame,
+    frame: PlacementModel,
     start: Floats | None = None,
     radius: float | Floats = -1.0,
     share: float = SHARE,
 ) -> Placement:
-    """Place points from their dissimilarities to the landmarks, in the landmarks' own position (`Frame.in_map`).
+    """Place points by their dissimilarities to the landmarks, in the landmarks' own position.
+
+    `PlacementModel.in_map` turns what is found into coordinates of the map.
 
     Each begins with the radius given, or with one of its own; where that is 0 it stays where it begins. Points with
     too few known ones become NaN.
@@ -198,7 +200,7 @@ def place(
 
 
 def _search(
-    rows: Rows, slots: Ints, known: Ints, frame: Frame, x: Floats, radii: Floats, share: float
+    rows: Rows, slots: Ints, known: Ints, frame: PlacementModel, x: Floats, radii: Floats, share: float
 ) -> tuple[Floats, Floats]:
     """Search in float32 down to the radius that it can tell apart, and in float64 where a point goes on below."""
     if frame.arithmetic(rows.dtype) == np.float64:
@@ -213,7 +215,7 @@ def _search(
     return x, errors
 
 
-def seat(placement: Placement, landmarks: Ints, frame: Frame, among: Rows) -> None:
+def fix_landmarks(placement: Placement, landmarks: Ints, frame: PlacementModel, among: Rows) -> None:
     """Put landmarks where they stand, with their errors there, given dissimilarities among them."""
     placement[0][landmarks] = frame.y.T
     placement[1][landmarks] = mutual_errors(among, frame.y.T)

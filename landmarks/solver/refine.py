@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from landmarks import kernels
-from landmarks.solver.placement import FLOOR, PLACED, Frame, Place, Placement, place, seat
+from landmarks.solver.placement import FLOOR, PLACED, Place, Placement, PlacementModel, fix_landmarks, place
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import Batch
 from psmds_dist.kernels import moves
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.checkpoint import NOWHERE, Arrays, Kept
-from psmds_dist.solver.tasks import Held, filled, gather, points_of
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStream
+from psmds_dist.solver.tasks import CachedRows, gather, points_of, scatter_into
 
 START = 0.125
 """First radius of a refinement, as a share of the root mean square residual; placed points are not farther off, and
@@ -117,7 +117,7 @@ def panel_pass(executor: Executor, work: Pull) -> PanelPass:
     placement: Placement | None = None
     sums: dict[int, Floats] = {}
     for group, (found, part) in executor.run(work, range(layout.count)):
-        placement = filled(placement, everyone, points_of(layout, group), found)
+        placement = scatter_into(placement, everyone, points_of(layout, group), found)
         sums.update(part)
     assert placement is not None
     total = np.sum([sums[block] for block in sorted(sums)], axis=0)
@@ -140,7 +140,7 @@ class Candidate:
     """Landmarks and points, and what the judge says of them."""
 
     stress: float
-    frame: Frame
+    frame: PlacementModel
     placement: Placement
 
     def as_arrays(self, name: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Candidate:
         return {f"{name}_{part}": values for part, values in parts.items()}
 
     @classmethod
-    def of(cls, arrays: Arrays, name: str, frame: Frame) -> Candidate:
+    def of(cls, arrays: Arrays, name: str, frame: PlacementModel) -> Candidate:
         """Inverse of `as_arrays`."""
         x, errors, squares, known = (arrays[f"{name}_{part}"] for part in PLACED)
         y = replace(frame, y=arrays[f"{name}_y"])
@@ -160,7 +160,7 @@ class Candidate:
 class Refining:
     """Where a refinement through the panel stands between two passes."""
 
-    frame: Frame
+    frame: PlacementModel
     placement: Placement
     radius: float
     best: Candidate
@@ -184,14 +184,14 @@ class Refining:
 
 def refine_panel(
     executor: Executor,
-    panel: Held,
-    frame: Frame,
+    panel: CachedRows,
+    frame: PlacementModel,
     among: Rows,
     landmarks: Ints,
     placement: Placement,
     judge: Callable[[Floats], float],
-    kept: Kept = NOWHERE,
-) -> tuple[Frame, Placement, int]:
+    kept: CheckpointStream = NO_CHECKPOINT,
+) -> tuple[PlacementModel, Placement, int]:
     """Let landmarks and points move in turn, all through the panel.
 
     In each pass points look for their place near the one they had, against the landmarks as they stand; then every
@@ -220,16 +220,16 @@ def refine_panel(
         _refine_once(run, executor, panel, among, own, judge)
         kept.save(run.passes, run.as_arrays)
     if run.best.stress < began.stress:
-        settled = Frame.of(run.best.frame.y.T, frame.scale)
+        settled = PlacementModel.of(run.best.frame.y.T, frame.scale)
         again: Placement = gather(executor, Place(panel, settled), panel.layout, range(panel.layout.count))
-        seat(again, landmarks, settled, among)
+        fix_landmarks(again, landmarks, settled, among)
         run.best = min(began, Candidate(judge(again[0]), settled, again), key=attrgetter("stress"))
         run.passes += 1
     return run.best.frame, run.best.placement, run.passes
 
 
 def _refine_once(
-    run: Refining, executor: Executor, panel: Held, among: Rows, own: Ints, judge: Callable[[Floats], float]
+    run: Refining, executor: Executor, panel: CachedRows, among: Rows, own: Ints, judge: Callable[[Floats], float]
 ) -> None:
     """One pass: points move, then landmarks."""
     frame, radius, weight = run.frame, run.radius, panel.source.n / len(among)
@@ -241,10 +241,10 @@ def _refine_once(
         run.best, run.since = Candidate(stress, frame, found.placement), 0
     if run.before - error <= EPS * error:
         run.radius /= 2
-    run.before, run.frame = error, moved(frame, found.gains + weight * gains, radius)
+    run.before, run.frame = error, apply_moves(frame, found.gains + weight * gains, radius)
 
 
-def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:
+def _mutual(among: Rows, frame: PlacementModel, radius: float) -> tuple[float, Floats]:
     """Error of the landmarks among themselves, and the gains of their moves."""
     everyone = np.arange(len(among))
     axes = np.arange(frame.y.shape[0])
@@ -254,14 +254,14 @@ def _mutual(among: Rows, frame: Frame, radius: float) -> tuple[float, Floats]:
     return float(errors.sum()), gains
 
 
-def best_x(placement: Placement, own: NDArray[np.int64], frame: Frame) -> Floats:
+def best_x(placement: Placement, own: NDArray[np.int64], frame: PlacementModel) -> Floats:
     """Coordinates of all points, landmarks where they stand now."""
     x = placement[0].copy()
     x[own >= 0] = frame.y.T[own[own >= 0]]
     return x
 
 
-def moved(frame: Frame, gains: Floats, radius: float) -> Frame:
+def apply_moves(frame: PlacementModel, gains: Floats, radius: float) -> PlacementModel:
     """Landmarks after each has taken its best move, if that lowers its error."""
     best = gains.argmin(axis=1)
     step = np.where(best % 2 == 0, radius, -radius)

@@ -16,14 +16,14 @@ from landmarks.panel.check import PanelEntries
 from landmarks.panel.tables import Panel
 from landmarks.selection import require_method
 from landmarks.solver.memory import FitPlan, Planned
-from landmarks.solver.placement import ROUGH, SHARE, Frame
-from psmds_dist.core.config import SolverConfig, whole
+from landmarks.solver.placement import ROUGH, SHARE, PlacementModel
+from psmds_dist.core.config import SolverConfig, check_int
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError, Ints, StopReason
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.solver.checkpoint import Identity, Keeper
+from psmds_dist.solver.checkpoint import CheckpointStore, Identity
 from psmds_dist.solver.solve import Solution
-from psmds_dist.solver.tasks import Held
+from psmds_dist.solver.tasks import CachedRows
 
 REFINEMENTS = ("none", "panel", "full")
 Tell = Callable[[str], object]
@@ -61,11 +61,11 @@ class Data(Planned, Protocol):
         """Coordinates of some points in the space that the metric measures; None when precomputed."""
 
     @property
-    def pool(self) -> Ints | None:
+    def candidates(self) -> Ints | None:
         """Points that can be landmarks; None for all."""
 
     @property
-    def usual(self) -> int:
+    def default_n_landmarks(self) -> int:
         """Number of landmarks when nobody said."""
 
     def trusted(self) -> Data:
@@ -104,7 +104,7 @@ class LandmarkConfig:
     n_init: int = 2
     closed_form: str = "least_squares"
     refine: str = "none"
-    evidence: bool = True
+    evaluate: bool = True
     seed: int = 0
     rough: bool = False
     """Whether the map only serves as a start, so that points need not be placed to the last digit."""
@@ -117,9 +117,9 @@ class LandmarkConfig:
         if self.closed_form not in ("least_squares", "classical"):
             raise InputError(f"closed_form must be 'least_squares' or 'classical', not {self.closed_form!r}.")
         require_method(self.selection)
-        whole("n_init", self.n_init, 1)
+        check_int("n_init", self.n_init, 1)
         if self.n_landmarks is not None:
-            whole("n_landmarks", self.n_landmarks, 1)
+            check_int("n_landmarks", self.n_landmarks, 1)
 
     @property
     def passing(self) -> bool:
@@ -196,7 +196,7 @@ class LandmarkFit:
 
     embedding: Floats
     landmarks: Ints
-    frame: Frame
+    frame: PlacementModel
     landmark_stress: float
     agreement: Floats
     aside: Ints
@@ -274,9 +274,9 @@ class Run:
     executor: AnyExecutor
     plan: FitPlan
     clock: Clock
-    checkpoint: Keeper
+    checkpoint: CheckpointStore
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> CachedRows:
         """The panel, of which workers keep what the plan allows."""
-        return Held(self.panel, self.plan.panel.budget)
+        return CachedRows(self.panel, self.plan.panel.budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from landmarks import kernels
-from landmarks.solver.placement import Frame, place
+from landmarks.solver.placement import PlacementModel, place
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.warm import warm_up_solver
@@ -15,7 +15,7 @@ def warm_up_landmarks(n_components: int, dtype: str) -> None:
     """Compile what a landmark fit will call, on a simplex."""
     warm_up_solver(n_components, dtype, n_components, SolverConfig(n_components=n_components).guided)
     size = n_components + 2
-    frame = Frame.of(np.eye(size, n_components), 1.0)
+    frame = PlacementModel.of(np.eye(size, n_components), 1.0)
     rows = np.ones((2, size), dtype)
     with parallel_region():
         x = place(rows, np.arange(2), frame)[0]

@@ -16,7 +16,7 @@ import numpy as np
 
 from psmds_dist.api.init import choose_start, require_start, wanted_start, warm_up_start
 from psmds_dist.core.arrays import as_array, fill, is_masked
-from psmds_dist.core.config import FAR, SolverConfig, whole
+from psmds_dist.core.config import MAX_COORDINATE, SolverConfig, check_int
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.stress import Stress
@@ -27,11 +27,11 @@ from psmds_dist.executor import AnyExecutor
 from psmds_dist.ingest.check import check_source
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, exact, exceeded, require
-from psmds_dist.solver.checkpoint import NOWHERE, Arrays, Identity, Keeper, Kept
-from psmds_dist.solver.epoch import Field
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStore, CheckpointStream, Identity
+from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.solve import Solution, solve
-from psmds_dist.solver.tasks import Held
-from psmds_dist.utils.signals import heard
+from psmds_dist.solver.tasks import CachedRows
+from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 if TYPE_CHECKING:
     from psmds_dist.data.store import ZarrRows
@@ -145,7 +145,7 @@ class Embedding:
         return self.solution.stop_reason.advice if self.config.max_epochs else ""
 
 
-@heard()
+@reraise_swallowed_interrupt()
 def embed(
     source: RowSource,
     config: SolverConfig,
@@ -157,7 +157,7 @@ def embed(
     n_init: int = 1,
     on_epoch: OnEpoch | None = None,
     on_plan: Callable[[Plan], object] | None = None,
-    checkpoint: Keeper = NOWHERE,
+    checkpoint: CheckpointStore = NO_CHECKPOINT,
 ) -> Embedding:
     """Plan, check and solve; the rows are let go at the end whatever happens.
 
@@ -169,7 +169,7 @@ def embed(
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
-    n_init = whole("n_init", n_init, 1)
+    n_init = check_int("n_init", n_init, 1)
     plan = plan_run(source, config, executor, memory_limit)
     if isinstance(init, str):
         require_start(init)
@@ -184,20 +184,20 @@ def embed(
         if not isinstance(init, str):
             init = _brought_near(init, check.rms)
         identity = _identity(config, check, init, n_init)
-        checkpoint.bind(identity)
+        checkpoint.attach(identity)
         warm_up(source, config, executor)
         if isinstance(init, str):
             warm_up_start(wanted_start(init, source, config), config, source.dtype.name)
         find = partial(_find_start, init, source, config, executor, plan.limit)
-        (name, start, first), seconds = _kept_start(find, config, checkpoint.strand("start"))
+        (name, start, first), seconds = _kept_start(find, config, checkpoint.stream("start"))
         task = partial(solve, source, executor=executor, scale=check.rms, budget=plan.budget, on_epoch=on_epoch)
         others = (replace(config, seed=config.seed + k) for k in range(1, n_init))
         tasks = [partial(task, config=first, start=start), *(partial(task, config=other) for other in others)]
         try:
             solution, solving = _best_of(tasks, checkpoint)
         except InputError:  # damaged rows may be in the start as well, which tests no checksums
-            if checkpoint.strand("solve-0").last() is None:
-                checkpoint.strand("start").forget()
+            if checkpoint.stream("solve-0").last() is None:
+                checkpoint.stream("start").forget()
             raise
         require_unchanged(source, checkpoint)
         peak = executor.peak_memory()
@@ -209,7 +209,7 @@ def embed(
         executor.close()
 
 
-def require_unchanged(source: object, checkpoint: Keeper) -> None:
+def require_unchanged(source: object, checkpoint: CheckpointStore) -> None:
     """Refuse what came of rows that somebody has written to while they were read, and keep nothing of it.
 
     Raises
@@ -239,15 +239,17 @@ def identity_of(n: int, dtype: str, content: str, configuration: Mapping[str, An
     }
 
 
-Begun = tuple[str, Floats | None, SolverConfig]
+Initialization = tuple[str, Floats | None, SolverConfig]
 """Name and coordinates of a solve's start, and the configuration with the starting radius that suits it."""
 
 
-def _kept_start(find: Callable[[], Begun], config: SolverConfig, kept: Kept) -> tuple[Begun, float]:
+def _kept_start(
+    find: Callable[[], Initialization], config: SolverConfig, kept: CheckpointStream
+) -> tuple[Initialization, float]:
     """The start that was kept, or else a new one, and the seconds that it took to find."""
     if (saved := kept.last()) is not None:
-        begun = str(saved["name"]), saved["x"], replace(config, radius=float(saved["radius"]))
-        return begun, float(saved["seconds"])
+        initialization = str(saved["name"]), saved["x"], replace(config, radius=float(saved["radius"]))
+        return initialization, float(saved["seconds"])
     began = time.perf_counter()
     name, start, config = find()
     seconds = time.perf_counter() - began
@@ -260,16 +262,16 @@ def _kept_start(find: Callable[[], Begun], config: SolverConfig, kept: Kept) -> 
 
 def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> None:
     """Refuse a radius, or coordinates, so far beyond the data that digits would be lost on the way back."""
-    if config.radius is not None and config.radius > FAR * scale:
+    if config.radius is not None and config.radius > MAX_COORDINATE * scale:
         raise InputError(
-            f"radius is {config.radius:g}, more than {FAR:g} times the root mean square dissimilarity ({scale:g}): "
-            "give it in units of the dissimilarities, or leave it out."
+            f"radius is {config.radius:g}, more than {MAX_COORDINATE:g} times the root mean square dissimilarity "
+            f"({scale:g}): give it in units of the dissimilarities, or leave it out."
         )
     reach = 0.0 if isinstance(init, str) else float(np.abs(init).max())
-    if reach > FAR * scale:
+    if reach > MAX_COORDINATE * scale:
         raise InputError(
-            f"init reaches out to {reach:g}, more than {FAR:g} times the root mean square dissimilarity ({scale:g}): "
-            "centre it on zero and bring it to the units of the dissimilarities."
+            f"init reaches out to {reach:g}, more than {MAX_COORDINATE:g} times the root mean square dissimilarity "
+            f"({scale:g}): centre it on zero and bring it to the units of the dissimilarities."
         )
 
 
@@ -279,18 +281,18 @@ def _brought_near(x: Floats, scale: float) -> Floats:
     return np.asarray(x - step * np.round(x.mean(axis=0) / step))
 
 
-def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: Keeper) -> tuple[Solution, float]:
+def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> tuple[Solution, float]:
     """Solve from several starts; an interrupt or callback ends them all.
 
     Returns the best, and the seconds of all.
     """
     best: Solution | None = None
     first, seconds = 0, 0.0
-    done = checkpoint.strand("starts")
+    done = checkpoint.stream("starts")
     if (kept := done.last()) is not None:
         best, first, seconds = Solution.from_arrays(kept), int(kept["starts"]), float(kept["spent"])
     for k, task in enumerate(tasks[first:], first):
-        found = task(kept=checkpoint.strand(f"solve-{k}"))
+        found = task(kept=checkpoint.stream(f"solve-{k}"))
         seconds += found.seconds
         if best is None or found.stress.mse < best.stress.mse:
             best = found
@@ -309,7 +311,7 @@ def _starts(best: Solution, count: int, seconds: float) -> Arrays:
 
 def _find_start(
     init: str | Floats, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
-) -> Begun:
+) -> Initialization:
     """Find the start."""
     if not isinstance(init, str):
         return "given", init, config
@@ -337,7 +339,7 @@ def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_
     x = _usable_start(given, source.n, given.shape[-1] if given.ndim else 0, "embedding")
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), executor, memory_limit)
     try:
-        field = Field(Held(source, plan.budget), executor)
+        field = Objective(CachedRows(source, plan.budget), executor)
         sums = field.measure(np.ascontiguousarray(x.T))
         _require_known(sums, source)
         return Stress.from_row_sums(sums)

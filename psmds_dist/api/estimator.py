@@ -19,7 +19,7 @@ from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
 from psmds_dist.planning.memory import describe_exceeded
-from psmds_dist.solver.checkpoint import Keeper, keeper
+from psmds_dist.solver.checkpoint import CheckpointStore, open_checkpoint
 
 
 class OnCluster(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
@@ -234,7 +234,7 @@ class PatternSearchMDS(OnCluster):
         ConvergenceWarning
             When the solve ended before it converged: at ``max_epochs`` (unless that is 0), or because of the cluster.
         """
-        with keeper(self.checkpoint, self.resume) as checkpoint:
+        with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
             result = self._embed(X, self.init if init is None else init, checkpoint)
             if not result.solution.stop_reason.resumable:
                 checkpoint.remove()
@@ -249,7 +249,7 @@ class PatternSearchMDS(OnCluster):
         """Columns of the map, for scikit-learn's names of them."""
         return int(self.embedding_.shape[1])
 
-    def _embed(self, X: Any, init: str | Floats, checkpoint: Keeper) -> Embedding:
+    def _embed(self, X: Any, init: str | Floats, checkpoint: CheckpointStore) -> Embedding:
         config = self._config(checkpoint)
         names = labels_of(X)
         executor = executor_for(self.client, self.n_jobs)
@@ -267,7 +267,7 @@ class PatternSearchMDS(OnCluster):
                 checkpoint=checkpoint,
             )
 
-    def _config(self, checkpoint: Keeper) -> SolverConfig:
+    def _config(self, checkpoint: CheckpointStore) -> SolverConfig:
         return SolverConfig(
             n_components=self.n_components,
             bad_moves=self.bad_moves,
@@ -326,7 +326,7 @@ class PatternSearchMDS(OnCluster):
         return tags
 
 
-def seed_of(random_state: object, checkpoint: Keeper) -> int:
+def seed_of(random_state: object, checkpoint: CheckpointStore) -> int:
     """Seed of a run: of the one that it goes on with where it was given none."""
     kept = checkpoint.seed() if random_state is None else None
     return seed_from(random_state) if kept is None else kept

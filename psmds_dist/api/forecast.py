@@ -11,14 +11,14 @@ from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.layout import Layout, format_bytes, round_up
 from psmds_dist.core.types import InputError
 from psmds_dist.planning.cost import EPOCHS, Estimate, Job, Rates, estimate
-from psmds_dist.planning.memory import Plan, Stored, checking, exact, landmarks, require
+from psmds_dist.planning.memory import Plan, RowStorage, checking, exact, landmarks, require
 
 LEAST, MOST, SHARE = 300, 1000, 8
 """Landmarks that a solve of many points begins with: a share of the points, within bounds."""
 
 
 def plan_of(
-    rows: Stored, dims: int, workers: int, limit: int, *, through_landmarks: bool, read_cost: float = 1.0
+    rows: RowStorage, dims: int, workers: int, limit: int, *, through_landmarks: bool, read_cost: float = 1.0
 ) -> Plan:
     """Plan the memory of a run that nobody has started, or refuse.
 
@@ -62,7 +62,7 @@ def job_of(
     )
 
 
-def rows_of(n: int, n_landmarks: int | None, dims: int, itemsize: int = 4) -> Stored:
+def rows_of(n: int, n_landmarks: int | None, dims: int, itemsize: int = 4) -> RowStorage:
     """Rows of a matrix, or of a panel, in chunks of their blocks.
 
     Raises
@@ -75,7 +75,7 @@ def rows_of(n: int, n_landmarks: int | None, dims: int, itemsize: int = 4) -> St
         raise InputError(f"--points must be at least 3 and more than the {dims} dimensions of the map, not {n}.")
     if n_landmarks is not None and not dims < n_landmarks <= n:
         raise InputError(f"--landmarks must be more than the {dims} dimensions and at most {n}, not {n_landmarks}.")
-    return Stored(Layout(n, n_landmarks), itemsize)
+    return RowStorage(Layout(n, n_landmarks), itemsize)
 
 
 def report(plan: Plan, job: Job, rates: Rates) -> str:
@@ -92,11 +92,11 @@ def _memory(plan: Plan, job: Job) -> Sequence[str]:
     lines = [
         f"rows               {kind}, {plan.keeping}",
         f"memory a process   {format_bytes(sum(shares.values()))} of {format_bytes(plan.limit)}: {spent}",
-        f"least that works   {round_up(plan.needs.least)} a process",
+        f"least that works   {round_up(plan.needs.min_limit)} a process",
     ]
     if not job.local:
         kind_of = landmarks if job.landmarks else exact
-        gathered = replace(kind_of(plan.needs.rows, job.dims), rows=replace(plan.needs.rows, resident=True)).least
+        gathered = replace(kind_of(plan.needs.rows, job.dims), rows=replace(plan.needs.rows, resident=True)).min_limit
         lines.append(f"memory here        {format_bytes(gathered)} in the process that starts the run")
     return lines
 

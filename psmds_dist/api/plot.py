@@ -72,7 +72,7 @@ def save_map(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from psmds_dist.data.store import file_beside
+    from psmds_dist.data.store import atomic_file
 
     figure = Figure(figsize=(12.5 if history is not None else 7.5, 6), layout="constrained")
     canvas = FigureCanvasAgg(figure)
@@ -82,7 +82,7 @@ def save_map(
     if history is not None:
         _draw_history(axes[1], history)
     try:
-        with file_beside(path) as fresh:
+        with atomic_file(path) as fresh:
             canvas.print_figure(os.fspath(fresh), dpi=120)
     except ValueError as error:
         raise InputError(f"cannot save a picture to {os.fspath(path)!r}: {error}.") from None

@@ -156,12 +156,12 @@ def write_coordinates(
     InputError
         For any other ending.
     """
-    from psmds_dist.data.store import file_beside
+    from psmds_dist.data.store import atomic_file
 
     kind = Path(path).suffix.lower()
     if kind not in (".csv", ".tsv", ".npy"):
         raise InputError(f"output {str(path)!r} must end in .csv, .tsv or .npy.")
-    with file_beside(path) as fresh:
+    with atomic_file(path) as fresh:
         if kind == ".npy":
             with fresh.open("wb") as file:  # numpy.save would add its ending to a name in capitals
                 np.save(file, embedding)

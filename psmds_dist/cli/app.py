@@ -19,9 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from psmds_dist import __version__
-from psmds_dist.core.errors import ClusterLost, DissimilarityWarning, Finished, InputError, PsmdsError, StorageError
+from psmds_dist.core.errors import (
+    AlreadyComplete,
+    ClusterLost,
+    DissimilarityWarning,
+    InputError,
+    PsmdsError,
+    StorageError,
+)
 from psmds_dist.utils.atomic import folder_above
-from psmds_dist.utils.signals import Interrupts, terminable
+from psmds_dist.utils.signals import Interrupts, sigterm_as_interrupt
 from psmds_dist.utils.streams import discard_output
 from psmds_dist.utils.text import escaped_lines, note_unsafe
 
@@ -116,7 +123,7 @@ class Commands(click.Group):
     def _invoke(self, ctx: click.Context) -> Any:
         interrupts = Interrupts()
         try:
-            with terminable() as interrupts:
+            with sigterm_as_interrupt() as interrupts:
                 return super().invoke(ctx)
         except ClusterLost as error:
             how = _going_on(ctx) or "nothing is kept yet, so give the same command again"
@@ -192,7 +199,7 @@ def _apply(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-where_to_run = _apply(
+executor_options = _apply(
     click.option("--workers", type=click.IntRange(1), help="Start this many Dask workers on this machine."),
     click.option("--scheduler", help="Address of a running Dask scheduler, such as tcp://host:8786."),
     click.option("--scheduler-file", type=click.Path(), help="Scheduler file of a running Dask scheduler."),
@@ -223,13 +230,13 @@ storing = _apply(
     click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True),
     naming,
     overwriting,
-    where_to_run,
+    executor_options,
     quietly,
 )
 
 
 @contextmanager
-def running(
+def open_executor(
     workers: int | None,
     scheduler: str | None,
     scheduler_file: str | None,
@@ -265,7 +272,7 @@ def _ending(say: Callable[[str], object]) -> Iterator[None]:
     """End the command well where its run has ended already."""
     try:
         yield
-    except Finished as done:
+    except AlreadyComplete as done:
         say(str(done))
         raise click.exceptions.Exit(0) from None
 
@@ -340,15 +347,15 @@ def say_how_to_go_on(target: str) -> None:
     """Have an interruption of this command say what is to be done with an unfinished store, if it leaves one."""
 
     def how() -> str:
-        from psmds_dist.data.store import begun
+        from psmds_dist.data.store import is_unfinished
 
-        return f"{target} is unfinished, and the same command goes on with it" if begun(target) else ""
+        return f"{target} is unfinished, and the same command goes on with it" if is_unfinished(target) else ""
 
     click.get_current_context().meta[GOING_ON] = how
 
 
-def where_to_run_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Those of a command's options that `running` takes."""
+def executor_options_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that `open_executor` takes."""
     names = ("workers", "scheduler", "scheduler_file", "threads", "tls", "deadline")
     return {name: options[name] for name in names} | {"quiet": options.get("quiet", False)}
 
@@ -368,7 +375,7 @@ def distances(points: str, target: str, metric: str, **options: Any) -> None:
     source = open_points(points, metric, dtype=options["dtype"])
     if not options["quiet"] and seem_dissimilarities(points):
         echo(f"Note: {points} looks like dissimilarities already; 'psmds ingest' takes them as such.", err=True)
-    with running(**where_to_run_of(options)) as executor:
+    with open_executor(**executor_options_of(options)) as executor:
         _build(source, target, options, executor, metric=metric)
 
 
@@ -394,7 +401,7 @@ def ingest(
     from psmds_dist.data.sources import open_matrix
 
     source = open_matrix(matrix, options["dtype"])
-    with running(**where_to_run_of(options)) as executor:
+    with open_executor(**executor_options_of(options)) as executor:
         changes = {"symmetrize": symmetrize, "triangle": triangle, "zero_diagonal": zero_diagonal}
         _build(source, target, options, executor, **changes)
 
@@ -440,7 +447,7 @@ def ingest(
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
 @resuming
 @overwriting
-@where_to_run
+@executor_options
 @quietly
 def fit(matrix: str, target: str, **options: Any) -> None:
     """Embed the dissimilarities in MATRIX and write the map to TARGET (a Zarr group).
@@ -462,7 +469,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     say = _silent if options["quiet"] else tell
     names = ("n_components", "seed", "eps", "radius", "radius_tol", "max_epochs", "direction_share", "moves")
     config = SolverConfig(bad_moves=not options["monotone"], **{name: options[name] for name in names})
-    checkpoint, overwrite = keeping(target, options["resume"], options["overwrite"], say)
+    checkpoint, overwrite = open_checkpoint(target, options["resume"], options["overwrite"], say)
     source = open_matrix(matrix, options["dtype"])
     ids = names_of(source, options["ids"])
     nbytes = 8 * source.n * (2 * config.n_components + 1)
@@ -471,7 +478,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
         from psmds_dist.api.plot import require_picture_place
 
         require_picture_place(options["plot"], target, source.path)
-    with running(**where_to_run_of(options)) as executor, progress(options["quiet"]) as show:
+    with open_executor(**executor_options_of(options)) as executor, progress(options["quiet"]) as show:
         note_unsafe(ids)
         executor.require(source.path)
         result = embed(
@@ -497,7 +504,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     say(stress_lines(solution.stress))
     if options["plot"]:
         _picture(read_result(target), options["plot"])
-    end(solution.stop_reason, target, checkpoint)
+    finish_run(solution.stop_reason, target, checkpoint)
 
 
 def names_of(source: Any, file: str | None) -> list[str] | None:
@@ -507,7 +514,9 @@ def names_of(source: Any, file: str | None) -> list[str] | None:
     return getattr(source, "ids", None) if file is None else read_ids(file, source.n)
 
 
-def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], object]) -> tuple[Checkpoint, bool]:
+def open_checkpoint(
+    target: str, resume: bool, overwrite: bool, say: Callable[[str], object]
+) -> tuple[Checkpoint, bool]:
     """The checkpoint beside a target, and whether what is at the target gives way; this command owns both.
 
     So does a map that was cut short, and one of the same run, which may have been killed between writing its map and
@@ -516,11 +525,11 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
     from psmds_dist.api.results import facts_at
     from psmds_dist.core.types import StopReason
     from psmds_dist.solver.checkpoint import Checkpoint
-    from psmds_dist.utils.locks import owned
+    from psmds_dist.utils.locks import exclusive_lock
 
     folder, command = f"{os.path.abspath(target)}.checkpoint", click.get_current_context()
     for place in (target, folder):
-        command.with_resource(owned(place))
+        command.with_resource(exclusive_lock(place))
     facts = facts_at(target) if resume else {}
     cut = any(reason.resumable and reason == facts.get("stop_reason") for reason in StopReason)
     known = facts.get("run")  # not in a map through landmarks that no checkpoint watched over
@@ -528,7 +537,7 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
     checkpoint = Checkpoint(
         folder,
         resume=resume,
-        afresh=overwrite and not resume,
+        overwrite=overwrite and not resume,
         finished=finished,
         say=partial(echo, err=True),
     )
@@ -542,17 +551,17 @@ def keeping(target: str, resume: bool, overwrite: bool, say: Callable[[str], obj
 
 def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
     """Write the map of a run to its target, or elsewhere where somebody has put something there in the meantime."""
-    from psmds_dist.data.store import rescued
+    from psmds_dist.data.store import save_to_fallback
 
     try:
         write(target, overwrite=overwrite)
     except InputError as error:
         raise StorageError(
-            f"{error} The run has ended all the same: {rescued(partial(write, overwrite=False))}."
+            f"{error} The run has ended all the same: {save_to_fallback(partial(write, overwrite=False))}."
         ) from None
 
 
-def end(reason: StopReason, target: str, checkpoint: Checkpoint) -> None:
+def finish_run(reason: StopReason, target: str, checkpoint: Checkpoint) -> None:
     """End a command whose map is written: the checkpoint goes, or what can be done with it is said."""
     from psmds_dist.core.types import StopReason
 
@@ -612,7 +621,7 @@ def info(path: str, as_json: bool) -> None:
     type=click.Choice(["smacof", "classical"]),
     help="Run scikit-learn's method too.",
 )
-@where_to_run
+@executor_options
 def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...], **options: Any) -> None:
     """Measure the stress of RESULT against its matrix anew, and name its worst points."""
     from psmds_dist.api.embed import measure
@@ -629,7 +638,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
             "pass --matrix with the whole matrix."
         )
     source = open_matrix(place)
-    with running(**where_to_run_of(options)) as executor:
+    with open_executor(**executor_options_of(options)) as executor:
         executor.require(source.path)
         stress = measure(source, found.embedding, executor, options["memory_limit"])
     answer(stress_lines(stress))

@@ -10,11 +10,11 @@ from typing import Any
 from psmds_dist.core.types import InputError
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """Return a whole number of at least ``least``, or refuse."""
-    if not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least:
+def check_int(name: str, value: Any, minimum: int) -> int:
+    """Return a whole number of at least ``minimum``, or refuse."""
+    if not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= minimum:
         return int(value)
-    raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    raise InputError(f"{name} must be a whole number of at least {minimum}, not {value!r}.")
 
 
 def _real(name: str, value: Any, *, above: float, equal: bool) -> float:
@@ -38,10 +38,10 @@ class SolverConfig:
         Whether a point takes its best move even when it raises the error (faster), or stays (monotone).
     eps : float
         Share of the error that does not matter: the radius halves when an epoch lowers the error by at most that (see
-        `psmds_dist.solver.schedule.small_gain`).
+        `psmds_dist.solver.schedule.stall_threshold`).
     radius : float or None
-        Starting radius in units of the dissimilarities, at most `FAR` of their root mean squares; None searches for
-        one.
+        Starting radius in units of the dissimilarities, at most `MAX_COORDINATE` of their root mean squares; None
+        searches for one.
     radius_tol : float or None
         The solve ends once the radius is at or below this, in units of the dissimilarities; None means
         `RADIUS_TOL` of their root mean square, or where moves of that length change the error by less than ``eps``
@@ -69,9 +69,9 @@ class SolverConfig:
 
     def __post_init__(self) -> None:
         plain: dict[str, int | float] = {
-            "n_components": whole("n_components", self.n_components, 1),
-            "max_epochs": whole("max_epochs", self.max_epochs, 0),
-            "seed": whole("random_state", self.seed, 0),
+            "n_components": check_int("n_components", self.n_components, 1),
+            "max_epochs": check_int("max_epochs", self.max_epochs, 0),
+            "seed": check_int("random_state", self.seed, 0),
             "eps": _real("eps", self.eps, above=0, equal=True),
             "direction_share": _real("direction_share", self.direction_share, above=0, equal=False),
         }
@@ -116,10 +116,10 @@ SEEDS = 2**128
 RADIUS_TOL = 2e-4
 """Default end radius, as a share of the root mean square dissimilarity; noisy data end earlier."""
 
-NEAR = 0.5
+SETTLING_RADIUS = 0.5
 """First radius, as a share of the root mean square residual, up to which a solve settles a map that has its shape."""
 
-FAR = 1e4
+MAX_COORDINATE = 1e4
 """Largest radius and coordinates to begin with, as multiples of the same scale."""
 
 FLOAT32_RADIUS = 1e-4

@@ -33,5 +33,5 @@ class ForkError(PsmdsError, RuntimeError):
     """A process was forked from one that had used threads which do not survive that."""
 
 
-class Finished(Exception):
+class AlreadyComplete(Exception):
     """A run that is asked to go on has ended already; its text is one sentence for the user."""

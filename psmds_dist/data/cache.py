@@ -15,7 +15,7 @@ import numpy as np
 
 from psmds_dist.core.layout import Layout, groups
 from psmds_dist.core.types import Ints, Rows, RowSource
-from psmds_dist.planning.memory import BATCH, RowMemory, Stored
+from psmds_dist.planning.memory import BATCH, RowBuffers, RowStorage
 from psmds_dist.utils.pickling import forget
 
 
@@ -30,9 +30,9 @@ def _layout(n: int, width: int | None) -> Layout:
     return Layout(n, width)
 
 
-def stored(source: RowSource) -> Stored:
+def stored(source: RowSource) -> RowStorage:
     """How the rows of a source are stored, for planning."""
-    return Stored(
+    return RowStorage(
         layout_of(source),
         source.dtype.itemsize,
         source.band,
@@ -114,7 +114,7 @@ class RowCache:
     def __init__(self, source: RowSource, budget: int) -> None:
         self.source = source
         self.layout = layout_of(source)
-        self._memory = RowMemory.plan(stored(source), budget)
+        self._memory = RowBuffers.plan(stored(source), budget)
         self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
         self._slot: dict[int, int] = {}
         self._tested: set[int] = set()
@@ -243,7 +243,7 @@ def held_in(slot: CacheSlot) -> Iterator[None]:
         _SLOT.reset(token)
 
 
-def hold(source: RowSource, budget: int) -> HeldRows:
+def get_row_cache(source: RowSource, budget: int) -> HeldRows:
     """Rows of ``source``, held in the current slot; those of another source are evicted from it first.
 
     A matrix that is in memory anyway is used where it is, and evicts nothing.
@@ -260,7 +260,7 @@ def hold(source: RowSource, budget: int) -> HeldRows:
         return slot[key]
 
 
-def release() -> None:
+def clear_row_cache() -> None:
     """Free all rows that this process holds for tasks of a cluster, and the sources they came from."""
     forget()
     with _HELD_LOCK:

@@ -15,7 +15,7 @@ import psutil
 from psmds_dist.core.types import InputError, WorkerError
 from psmds_dist.executor.tls import require_same_security, tls_security
 from psmds_dist.executor.workers import PATIENCE
-from psmds_dist.utils.signals import kept_back
+from psmds_dist.utils.signals import defer_interrupts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -121,7 +121,7 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(dask.config.set(lasting))
-        with dask.config.set(settings), kept_back(), _ended_after(PATIENCE):
+        with dask.config.set(settings), defer_interrupts(), _ended_after(PATIENCE):
             try:
                 cluster = LocalCluster(
                     n_workers=workers,

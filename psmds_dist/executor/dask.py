@@ -14,12 +14,12 @@ import psutil
 
 from psmds_dist.core.types import InputError, WorkerError
 from psmds_dist.data import cache
-from psmds_dist.executor.dispatch import Round
-from psmds_dist.executor.errors import raise_explained
+from psmds_dist.executor.dispatch import MapCall
+from psmds_dist.executor.errors import translate_error
 from psmds_dist.executor.local import resident
-from psmds_dist.executor.stragglers import Pace
+from psmds_dist.executor.stragglers import StragglerDetector
 from psmds_dist.executor.tasks import at_start
-from psmds_dist.executor.workers import PATIENCE, Crew
+from psmds_dist.executor.workers import PATIENCE, WorkerPool
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -59,12 +59,12 @@ class DaskExecutor:
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < np.inf:
             raise InputError(f"deadline must be a positive number of seconds, not {deadline!r}.")
         self._client = client
-        self._crew = Crew(client, deadline)
-        self._pace = Pace(deadline)
+        self._pool = WorkerPool(client, deadline)
+        self._stragglers = StragglerDetector(deadline)
         self._prepared: list[str] = []
-        self._crew.await_able(PATIENCE)
+        self._pool.await_able(PATIENCE)
         self._require_package()
-        self._crew.await_free(PATIENCE)
+        self._pool.await_free(PATIENCE)
 
     def _require_package(self) -> None:
         """Refuse workers without this package: they would leave the cluster over their first task."""
@@ -75,37 +75,37 @@ class DaskExecutor:
             return str(psmds_dist.__version__)
 
         here = installed()
-        answers = self._crew.ask(installed)
+        answers = self._pool.ask(installed)
         for address, found in answers.items():
             if isinstance(found, ImportError):
-                raise_explained(found)
+                translate_error(found)
             if isinstance(found, str) and found != here:
                 raise WorkerError(
                     f"worker {address} has psmds-dist {found}, but this process {here}: install the same "
                     "version on both sides."
                 )
         if not answers:
-            raise self._crew.nobody_answers()
+            raise self._pool.nobody_answers()
 
     @property
     def n_workers(self) -> int:
         """Workers that take part now; a cluster that is between workers is given time to get one."""
-        return len(self._crew.await_able(PATIENCE))
+        return len(self._pool.await_able(PATIENCE))
 
     def run(
         self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
     ) -> Iterator[tuple[Sequence[int], R]]:
         """Yield the result of each task as it comes; blocks that do not come back are issued again."""
-        round_ = Round(self._crew, self._pace, work)
-        with self._crew.scheduler_required():
+        call = MapCall(self._pool, self._stragglers, work)
+        with self._pool.scheduler_required():
             try:
-                yield from round_.results(blocks, group)
+                yield from call.results(blocks, group)
             finally:
-                round_.end()
+                call.end()
 
     def memory_limit(self) -> int:
         """Bytes a worker may take when nobody said: half the smallest worker's limit, or of its machine."""
-        limits = [worker.memory_limit for worker in self._crew.await_able(PATIENCE).values()]
+        limits = [worker.memory_limit for worker in self._pool.await_able(PATIENCE).values()]
         known = [limit for limit in limits if limit > 0]
         return (min(known) if known else psutil.virtual_memory().available // len(limits)) // 2
 
@@ -113,9 +113,9 @@ class DaskExecutor:
         """Resident bytes of each worker process that answers, and their peak."""
         if self._client.status != "running":
             return {}
-        self._crew.look()
-        found = self._crew.ask(resident)
-        return {self._crew.present[a].name: pair for a, pair in found.items() if isinstance(pair, tuple)}
+        self._pool.look()
+        found = self._pool.ask(resident)
+        return {self._pool.present[a].name: pair for a, pair in found.items() if isinstance(pair, tuple)}
 
     def peak_memory(self) -> dict[str, int]:
         """Peak resident bytes of each worker process that answers."""
@@ -125,11 +125,11 @@ class DaskExecutor:
         """Call a function here, which fills Numba's cache on disk, then on workers, present or to come."""
         function()
         self._prepared.append(f"psmds-prepare-{uuid.uuid4().hex}")
-        self._crew.await_able()
+        self._pool.await_able()
         try:
-            self._crew.tell(partial(at_start, self._client, self._prepared[-1], function))
+            self._pool.tell(partial(at_start, self._client, self._prepared[-1], function))
         except Exception as error:
-            raise_explained(error)
+            translate_error(error)
 
     def require(self, path: str, advice: str = "put it where all machines can read it") -> None:
         """Make sure that every worker sees a path.
@@ -141,8 +141,8 @@ class DaskExecutor:
         """
         if "://" in path and not path.startswith("memory:"):
             return  # a remote store: who can reach it shows when it is read
-        self._crew.await_able()
-        seen = self._crew.ask(os.path.exists, path)
+        self._pool.await_able()
+        seen = self._pool.ask(os.path.exists, path)
         blind = sorted(worker for worker, sees in seen.items() if sees is False)
         if blind:
             raise InputError(f"{len(blind)} of {len(seen)} workers (first {blind[0]}) cannot see {path}: {advice}.")
@@ -152,20 +152,20 @@ class DaskExecutor:
         try:
             return self._client.compute(collection).result()
         except Exception as error:
-            raise_explained(error)
+            translate_error(error)
 
     def close(self) -> None:
         """Let go of the rows that the workers hold; a cluster that is gone holds none.
 
         What `prepare` left with the scheduler goes too, lest workers without this package fail to join later.
         """
-        self._crew.lingering.clear()
-        self._crew.stays.clear()
+        self._pool.lingering.clear()
+        self._pool.stays.clear()
         if self._client.status != "running":
             return
         with contextlib.suppress(OSError, RuntimeError, TimeoutError, ValueError):  # a new scheduler knows no plugin
-            self._crew.look()
-            released = self._crew.ask(cache.release)
-            self._crew.leave(cache.release, self._crew.present.keys() - released.keys())
+            self._pool.look()
+            released = self._pool.ask(cache.clear_row_cache)
+            self._pool.leave(cache.clear_row_cache, self._pool.present.keys() - released.keys())
             while self._prepared:
-                self._crew.tell(partial(self._client.unregister_worker_plugin, self._prepared.pop()))
+                self._pool.tell(partial(self._client.unregister_worker_plugin, self._prepared.pop()))

@@ -27,7 +27,7 @@ def lost_too_often(cause: str) -> WorkerError:
     )
 
 
-def raise_explained(error: Exception) -> NoReturn:
+def translate_error(error: Exception) -> NoReturn:
     """Raise faults of the cluster in words of this package, and a work's own as they are."""
     from distributed.comm import CommClosedError
 

@@ -1,8 +1,8 @@
 """Work that a worker is asked for directly: half of what a round by tasks costs beside the work is Dask's planning.
 
 The scheduler passes question and answer on, unless the client can reach workers (``direct_to_workers``), and neither
-plans nor counts them. So whoever asks must look after lost workers, and must leave a task with each (`Crew.keep`): by
-tasks adaptive clusters and idle timeouts tell who is needed.
+plans nor counts them. So whoever asks must look after lost workers, and must leave a task with each
+(`WorkerPool.keep`): by tasks adaptive clusters and idle timeouts tell who is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPERATION = "psmds-work"
 """What a worker is asked for."""
 
 
-def listen(dask_worker: Worker) -> bool:
+def register_handler(dask_worker: Worker) -> bool:
     """Teach a worker to answer; an error of the work is an answer too."""
     from distributed.core import error_message
     from distributed.protocol import to_serialize
@@ -43,7 +43,7 @@ def listen(dask_worker: Worker) -> bool:
     return True
 
 
-class Asked(Generic[R]):
+class RpcFuture(Generic[R]):
     """The answer of one worker, to be had in the manner of a Dask future.
 
     Parameters
@@ -65,7 +65,7 @@ class Asked(Generic[R]):
         question = _ask(client, address, work, list(blocks))
         self._answer = asyncio.run_coroutine_threadsafe(question, client.loop.asyncio_loop)
 
-    def add_done_callback(self, function: Callable[[Asked[R]], object]) -> None:
+    def add_done_callback(self, function: Callable[[RpcFuture[R]], object]) -> None:
         """Call a function with this answer once it is there, or lost."""
         self._answer.add_done_callback(lambda _: function(self))
 

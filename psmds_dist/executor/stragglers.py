@@ -14,7 +14,7 @@ UNKNOWN = 20
 
 
 @dataclass
-class Pace:
+class StragglerDetector:
     """Judges the time that work takes by what the same kind of work took so far.
 
     Parameters

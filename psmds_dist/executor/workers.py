@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from psmds_dist.core.types import ClusterLost
 from psmds_dist.executor.errors import ATTEMPTS
-from psmds_dist.executor.rpc import listen
+from psmds_dist.executor.rpc import register_handler
 from psmds_dist.executor.tasks import probe, stay
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Worker(NamedTuple):
     last_seen: float
 
 
-class Crew:
+class WorkerPool:
     """Looks after the workers of a client's cluster.
 
     A worker is silent once others have sent heartbeats for `deadline` seconds since its last one: it hangs, or its
@@ -146,7 +146,7 @@ class Crew:
             return False
         able = {worker.address for worker in self.able.values()}
         if not able <= self.listening:
-            self.listening = {address for address, answer in self.ask(listen).items() if answer is True}
+            self.listening = {address for address, answer in self.ask(register_handler).items() if answer is True}
         return able <= self.listening
 
     def keep(self) -> None:

@@ -20,16 +20,16 @@ from psmds_dist.data.sources import TRIANGLES, ColumnSource, OneTriangle, Symmet
 from psmds_dist.ingest.check import (
     SYMMETRY_TOL,
     Progress,
-    conclude,
+    evaluate,
     refuse_one_triangle,
     refuse_similarities,
     room_for,
 )
 from psmds_dist.ingest.diagnose import count_triangles
-from psmds_dist.ingest.scan import Finding, Scan, Scanner, group_size, panel_blocks, panels, split
+from psmds_dist.ingest.scan import BlockScanner, Scan, Scanner, group_size, panel_blocks, read_strips, split
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.planning import memory
-from psmds_dist.utils.locks import owned
+from psmds_dist.utils.locks import exclusive_lock
 from psmds_dist.utils.text import note_unsafe
 
 if TYPE_CHECKING:
@@ -45,20 +45,20 @@ class BuildBlocks(Generic[F]):
     source: RowSource
     target: Target | PanelTarget
     panel: int
-    scanner: Callable[[], Finding[F]]
+    scanner: Callable[[], BlockScanner[F]]
 
     def __call__(self, blocks: Sequence[int]) -> F:
         """Build and scan ``blocks``."""
         scanner, layout = self.scanner(), layout_of(self.source)
         missing = self._scan_written(scanner, blocks)
         # a copy gets checksums of its own, which would hide damage that those of the source show
-        for run, panel in panels(testing_checksums(self.source), missing, self.panel):
+        for run, panel in read_strips(testing_checksums(self.source), missing, self.panel):
             for block, rows in split(layout, run, panel):
                 self.target.write(block, rows)
                 scanner.add(block, rows)
         return scanner.result()
 
-    def _scan_written(self, scanner: Finding[F], blocks: Sequence[int]) -> list[int]:
+    def _scan_written(self, scanner: BlockScanner[F], blocks: Sequence[int]) -> list[int]:
         """Scan the blocks that an earlier run has written, and return the others."""
         missing = [block for block in blocks if not self.target.has(block)]
         written = sorted(set(blocks) - set(missing))
@@ -150,7 +150,7 @@ def build(
     source = _mirrored(source, executor, symmetrize, triangle, memory_limit)
     rows = ZeroDiagonal(source) if zero_diagonal else source
     room = room_for(memory.building, rows, executor, memory_limit)
-    with owned(path):
+    with exclusive_lock(path):
         target = create(
             path,
             rows.n,
@@ -162,7 +162,7 @@ def build(
         )
         scan = _pass(rows, target, executor, room, on_progress)
         with removed_if_refused(target):
-            check = conclude(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
+            check = evaluate(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
         target.finish(check)
     return check
 

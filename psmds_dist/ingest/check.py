@@ -20,11 +20,19 @@ from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.cache import stored, testing_checksums
 from psmds_dist.ingest.diagnose import Pair, count_triangles, group_sizes, look_at_triangles, worst_pair
-from psmds_dist.ingest.scan import Fault, Scan, ScanBlocks, Scanner, group_size, largest_usable, runs
+from psmds_dist.ingest.scan import (
+    InvalidEntries,
+    Scan,
+    ScanBlocks,
+    Scanner,
+    contiguous_runs,
+    group_size,
+    largest_usable,
+)
 from psmds_dist.ingest.similarity import Evidence, sample_points
 from psmds_dist.ingest.triangles import Triangles
 from psmds_dist.kernels.warm import warm_up_scan
-from psmds_dist.planning.memory import PANEL_BYTES, Needs, checking
+from psmds_dist.planning.memory import PANEL_BYTES, MemoryRequirement, checking
 
 SYMMETRY_TOL = 1e-4
 """Largest ``|t_ij - t_ji|`` that passes as rounding, as a share of the root mean square."""
@@ -88,17 +96,19 @@ def check_source(
         scan.add(group)
         if on_progress is not None:
             on_progress(scan.done, layout.count)
-    return conclude(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol, room=room)
+    return evaluate(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol, room=room)
 
 
-def room_for(kind: Callable[..., Needs], source: RowSource, executor: Executor, memory_limit: int | None) -> int:
+def room_for(
+    kind: Callable[..., MemoryRequirement], source: RowSource, executor: Executor, memory_limit: int | None
+) -> int:
     """Bytes of rows that a pass may read together, within what its kind of pass needs besides."""
     if memory_limit is None:
         return PANEL_BYTES
     return kind(stored(source), executor.n_workers, here=executor.in_process).room(memory_limit)
 
 
-def conclude(
+def evaluate(
     scan: Scan,
     source: RowSource,
     executor: Executor,
@@ -127,7 +137,9 @@ def refuse(problems: Sequence[str]) -> None:
         raise InputError(told)
 
 
-def suspicion_of(negative: Fault | None, diagonal: Floats, rms: float, *, like_similarities: bool) -> Suspicion:
+def suspicion_of(
+    negative: InvalidEntries | None, diagonal: Floats, rms: float, *, like_similarities: bool
+) -> Suspicion:
     """What is suspicious about dissimilarities without problems: their negative and diagonal entries are rounded."""
     farthest = float(np.abs(diagonal).max(initial=0.0))
     return Suspicion(
@@ -214,7 +226,7 @@ class Judgement:
         found = count_triangles(self.source, self.executor, self.room)
         return one_triangle(found) if found.only else ""
 
-    def _fault(self, kind: str) -> Fault | None:
+    def _fault(self, kind: str) -> InvalidEntries | None:
         """Entries that are wrong in one way, unless they fill the empty side of a lone triangle."""
         fault, n = self.scan.fault(kind), self.scan.n
         fills_a_side = fault is not None and 0 <= fault.count - n * (n - 1) // 2 <= n
@@ -238,7 +250,7 @@ class Judgement:
         pair = self._pair if self._finite else None
         return None if pair is None or pair.difference <= self.symmetry_tol * self.scan.rms else pair
 
-    def _where(self, fault: Fault) -> str:
+    def _where(self, fault: InvalidEntries) -> str:
         return f"row {row_name(fault.row, self.ids)}, column {row_name(fault.column, self.ids)}"
 
     def _missing(self) -> str:
@@ -382,7 +394,7 @@ def refuse_similarities(source: RowSource, ids: Ids = None) -> None:
     """
     n, points = source.n, sample_points(source.n)
     rows: Rows = np.empty((points.size, n), source.dtype)
-    for run in runs(points.tolist(), points.size):
+    for run in contiguous_runs(points.tolist(), points.size):
         first = int(np.searchsorted(points, run.start))
         source.read(run.start, run.stop, rows[first : first + len(run)])
     usable = np.where(np.abs(rows) <= largest_usable(rows.dtype), rows, 0)
@@ -442,8 +454,8 @@ def tiny(dtype: np.dtype[Any], rms: float, highest: float) -> str:
     name, limits = dtype.name, np.finfo(dtype)
     if highest <= 0:
         return f"all dissimilarities are zero as {name}, so there is nothing to map; check how they were computed."
-    least = float(limits.tiny / limits.eps)
-    if rms < (math.sqrt(least) if name == "float64" else least):
+    minimum = float(limits.tiny / limits.eps)
+    if rms < (math.sqrt(minimum) if name == "float64" else minimum):
         return (
             f"the dissimilarities, at most {highest:g}, are too small for the digits of {name}; multiply the matrix "
             "by a constant first."

@@ -27,7 +27,7 @@ _KEY = 0x70736D6473
 F = TypeVar("F", covariant=True)
 
 
-class Finding(Protocol[F]):
+class BlockScanner(Protocol[F]):
     """What collects findings about the blocks of one group, as `Scanner` does."""
 
     def add(self, block: int, rows: Rows) -> None:
@@ -38,7 +38,7 @@ class Finding(Protocol[F]):
 
 
 @dataclass(frozen=True)
-class Fault:
+class InvalidEntries:
     """How many entries of a block are wrong in one way, and where the worst of them is, or the first of equals."""
 
     count: int
@@ -64,12 +64,12 @@ class BlockScan:
     """Largest of the usable entries."""
 
     checksum: int
-    nan: Fault | None = None
-    infinite: Fault | None = None
-    huge: Fault | None = None
+    nan: InvalidEntries | None = None
+    infinite: InvalidEntries | None = None
+    huge: InvalidEntries | None = None
     """Finite entries beyond `largest_usable`."""
 
-    negative: Fault | None = None
+    negative: InvalidEntries | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Scanner:
         """Scan the rows of ``block``."""
         lo, hi = self._layout.bounds(block)
         squares, sketch, low, high = scan_rows(rows, lo, self._weights, self._columns)
-        faults: dict[str, Fault | None] = {}
+        faults: dict[str, InvalidEntries | None] = {}
         if low < 0 or high > self._largest or not math.isfinite(squares.sum()):
             faults = _faults(rows, lo)
             usable = np.where(np.abs(rows) <= self._largest, rows, 0)
@@ -132,7 +132,7 @@ class Scanner:
         return GroupScan(tuple(self._blocks), self._columns)
 
 
-def _faults(rows: Rows, lo: int) -> dict[str, Fault | None]:
+def _faults(rows: Rows, lo: int) -> dict[str, InvalidEntries | None]:
     infinite = np.isinf(rows)
     wrong = {
         "nan": np.isnan(rows),
@@ -143,16 +143,16 @@ def _faults(rows: Rows, lo: int) -> dict[str, Fault | None]:
     return {kind: find_fault(mask, rows, lo) for kind, mask in wrong.items()}
 
 
-def find_fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> Fault | None:
+def find_fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> InvalidEntries | None:
     """Return the entry farthest from zero among those that are wrong, and their count; ``rows`` begin at ``lo``."""
     count = int(np.count_nonzero(wrong))
     if not count:
         return None
     i, j = divmod(int(np.where(wrong, np.abs(rows), -1).argmax()), rows.shape[1])
-    return Fault(count, lo + i, j, float(rows[i, j]))
+    return InvalidEntries(count, lo + i, j, float(rows[i, j]))
 
 
-def total_fault(faults: Sequence[Fault | None]) -> Fault | None:
+def total_fault(faults: Sequence[InvalidEntries | None]) -> InvalidEntries | None:
     """Return the worst of some faults, with the count of all."""
     found = [fault for fault in faults if fault is not None]
     if not found:
@@ -206,7 +206,7 @@ class Scan:
         """Entries between the points of `psmds_dist.ingest.similarity.sample_points`."""
         return np.concatenate([scan.sample for scan in self.blocks])
 
-    def fault(self, kind: str) -> Fault | None:
+    def fault(self, kind: str) -> InvalidEntries | None:
         """The worst entry of a kind (``"nan"``, ``"infinite"``, ``"huge"``, ``"negative"``), and the count of all."""
         return total_fault([getattr(scan, kind) for scan in self.blocks])
 
@@ -230,7 +230,7 @@ class Scan:
         return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 
 
-def runs(blocks: Iterable[int], most: int) -> Iterator[range]:
+def contiguous_runs(blocks: Iterable[int], most: int) -> Iterator[range]:
     """Cut ``blocks`` into runs of at most ``most`` consecutive ones."""
     first: int | None = None
     last = -1
@@ -243,7 +243,7 @@ def runs(blocks: Iterable[int], most: int) -> Iterator[range]:
         yield range(first, last + 1)
 
 
-def panels(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tuple[range, Rows]]:
+def read_strips(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tuple[range, Rows]]:
     """Read ``blocks`` of a source, up to ``most`` consecutive ones with one call, into one buffer.
 
     Rows that are in memory anyway are used where they are.
@@ -251,10 +251,12 @@ def panels(source: RowSource, blocks: Sequence[int], most: int) -> Iterator[tupl
     layout = layout_of(source)
     matrix: Rows | None = getattr(source, "resident", None)
     if matrix is not None:
-        yield from ((run, matrix[layout.bounds(run[0])[0] : layout.bounds(run[-1])[1]]) for run in runs(blocks, most))
+        yield from (
+            (run, matrix[layout.bounds(run[0])[0] : layout.bounds(run[-1])[1]]) for run in contiguous_runs(blocks, most)
+        )
         return
     buffer: Rows = np.empty((min(most, len(blocks)) * layout.rows, layout.columns), source.dtype)
-    parts = list(runs(blocks, most))
+    parts = list(contiguous_runs(blocks, most))
     spans = [(layout.bounds(run[0])[0], layout.bounds(run[-1])[1]) for run in parts]
     for turn, (run, (lo, hi)) in enumerate(zip(parts, spans, strict=True)):
         announce_later(source, spans, turn)
@@ -280,7 +282,7 @@ class ScanBlocks(Generic[F]):
     """Work of the pass over rows that exist already."""
 
     source: RowSource
-    scanner: Callable[[], Finding[F]]
+    scanner: Callable[[], BlockScanner[F]]
     limit: int = PANEL_BYTES
     """Bytes of rows to read together at the most."""
 
@@ -288,7 +290,7 @@ class ScanBlocks(Generic[F]):
         """Scan ``blocks``."""
         scanner, layout = self.scanner(), layout_of(self.source)
         with threads_for(layout.rows * layout.columns):  # once for all blocks: small ones take no longer
-            for run, panel in panels(self.source, blocks, panel_blocks(self.source, self.limit)):
+            for run, panel in read_strips(self.source, blocks, panel_blocks(self.source, self.limit)):
                 for block, rows in split(layout, run, panel):
                     scanner.add(block, rows)
         return scanner.result()
@@ -306,7 +308,7 @@ class GatherColumns:
     def __call__(self, blocks: Sequence[int]) -> list[tuple[int, Floats]]:
         """Return, for each of ``blocks``, its first row and its entries in the columns."""
         found = []
-        for run, panel in panels(self.source, blocks, panel_blocks(self.source, self.limit)):
+        for run, panel in read_strips(self.source, blocks, panel_blocks(self.source, self.limit)):
             lo, _ = Layout(self.source.n).bounds(run[0])
             found.append((lo, panel[:, self.columns].astype(np.float64)))
         return found

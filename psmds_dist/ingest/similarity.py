@@ -37,8 +37,8 @@ def sample_points(n: int) -> Ints:
     if n <= SAMPLE:
         return np.arange(n)
     random = np.random.Generator(np.random.Philox(key=[_KEY, n]))
-    runs = random.choice(n // NEIGHBOURS, SAMPLE // NEIGHBOURS, replace=False)
-    return np.sort((runs[:, None] * NEIGHBOURS + np.arange(NEIGHBOURS)).ravel())
+    contiguous_runs = random.choice(n // NEIGHBOURS, SAMPLE // NEIGHBOURS, replace=False)
+    return np.sort((contiguous_runs[:, None] * NEIGHBOURS + np.arange(NEIGHBOURS)).ravel())
 
 
 def triad_skewness(sample: Rows) -> float:

@@ -1,7 +1,7 @@
 """What a process holds in each kind of run, and whether that fits: the one home of memory planning. Pure.
 
 A run takes at most ``memory_limit`` bytes in a process for whatever grows with the data: coordinates, answers, rows
-kept and rows on their way. What an interpreter takes in any case is not in the limit, see `FIXED`.
+kept and rows on their way. What an interpreter takes in any case is not in the limit, see `RESERVED_BYTES`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from psmds_dist.core.layout import Layout, format_bytes, round_up
 from psmds_dist.core.types import BudgetError
 from psmds_dist.kernels.scan import SKETCHES
 
-FIXED = 200 * 2**20
+RESERVED_BYTES = 200 * 2**20
 """What an interpreter takes with this package, its libraries and the compiled kernels: a worker peaks at the limit
 and this at the most."""
 
 KERNELS = 80 * 2**20
 """The same for a session that is there already: what a first run adds to it, by loading libraries and kernels."""
 
-SPARE = 16 * 2**20
+SLACK_BYTES = 16 * 2**20
 """What the allocator may keep back. A sixteenth of a limit, and this at the most, is left unspent for it; and a peak
 that is higher than expected by no more is not worth a warning."""
 
@@ -33,7 +33,7 @@ PANEL_BYTES = 128_000_000
 PIECE_BYTES = 16_000_000
 """Features, or rows of a matrix, that are held at a time on their way into a panel or out for evidence."""
 
-REAL = 8
+FLOAT64_BYTES = 8
 """Bytes of a coordinate, an answer, an index."""
 
 COPIES = 3
@@ -41,7 +41,7 @@ COPIES = 3
 
 
 @dataclass(frozen=True)
-class Stored:
+class RowStorage:
     """How rows are stored, as far as memory goes.
 
     Attributes
@@ -83,7 +83,7 @@ class Stored:
         return max(1, -(-self.band // self.layout.rows))
 
     @property
-    def least(self) -> int:
+    def min_limit(self) -> int:
         """Fewest bytes with which all rows can be gone through: two blocks, to read one ahead."""
         return 0 if self.resident else self.scratch + (1 + self.copies) * self.block_bytes
 
@@ -94,7 +94,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class RowMemory:
+class RowBuffers:
     """How a process spends its budget for rows."""
 
     cached_blocks: int
@@ -114,7 +114,7 @@ class RowMemory:
         return self.cached_blocks * self.block_bytes + self.buffer_bytes
 
     @classmethod
-    def plan(cls, rows: Stored, budget: int) -> RowMemory:
+    def plan(cls, rows: RowStorage, budget: int) -> RowBuffers:
         """Split ``budget`` bytes, less what reads take, into kept blocks and two read-ahead buffers.
 
         A band is read at once where the buffers may be that large.
@@ -134,19 +134,19 @@ class RowMemory:
         buffers = (1 + rows.copies) * run * block
         if buffers > room:
             raise BudgetError(
-                f"{format_bytes(max(budget, 0))} are left for rows, but reading ahead needs {format_bytes(rows.least)} "
-                f"(two blocks of {rows.layout.rows} rows of {rows.layout.n:,} points{_with_scratch(rows)}); raise "
-                "memory_limit."
+                f"{format_bytes(max(budget, 0))} are left for rows, but reading ahead needs "
+                f"{format_bytes(rows.min_limit)} (two blocks of {rows.layout.rows} rows of {rows.layout.n:,} "
+                f"points{_with_scratch(rows)}); raise memory_limit."
             )
         return cls((room - buffers) // block, run, buffers, block)
 
 
-def _with_scratch(rows: Stored) -> str:
+def _with_scratch(rows: RowStorage) -> str:
     return f", and {format_bytes(rows.scratch)} to decode large chunks" if rows.scratch else ""
 
 
 @dataclass(frozen=True)
-class Needs:
+class MemoryRequirement:
     """What a process needs for a kind of run."""
 
     what: str
@@ -155,13 +155,13 @@ class Needs:
     parts: Mapping[str, int]
     """Bytes beside the rows, by what they are for."""
 
-    rows: Stored
+    rows: RowStorage
     """The rows that the run goes through."""
 
     apart: int = 0
     """Bytes needed at some other time, when no rows are held."""
 
-    ways_out: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
     """What else could be done where the limit is too small."""
 
     @property
@@ -170,9 +170,9 @@ class Needs:
         return sum(self.parts.values())
 
     @property
-    def least(self) -> int:
+    def min_limit(self) -> int:
         """Smallest limit that works."""
-        return max(self.total + self.rows.least, self.apart)
+        return max(self.total + self.rows.min_limit, self.apart)
 
     def budget(self, limit: int) -> int:
         """Bytes of ``limit`` that are left for rows.
@@ -182,31 +182,31 @@ class Needs:
         BudgetError
             When those are too few, with the smallest limit that works.
         """
-        if limit < self.least:
+        if limit < self.min_limit:
             raise BudgetError(self._refusal(limit))
-        return limit - self.total - min(SPARE, (limit - self.least) // 16)
+        return limit - self.total - min(SLACK_BYTES, (limit - self.min_limit) // 16)
 
     def room(self, limit: int) -> int:
         """Bytes of rows that a pass may read together."""
         return min(PANEL_BYTES, (self.budget(limit) - self.rows.scratch) // self.rows.copies)
 
-    def with_part(self, name: str, count: int) -> Needs:
+    def with_part(self, name: str, count: int) -> MemoryRequirement:
         """Return the same with bytes for one more thing."""
         return replace(self, parts={**self.parts, name: count})
 
     def _refusal(self, limit: int) -> str:
-        ahead = self.rows.least - self.rows.scratch if self.rows.least else 0
-        spent = {**self.parts, "rows to read ahead": ahead, "reading": self.rows.least - ahead}
+        ahead = self.rows.min_limit - self.rows.scratch if self.rows.min_limit else 0
+        spent = {**self.parts, "rows to read ahead": ahead, "reading": self.rows.min_limit - ahead}
         spent["evidence, once rows are let go"] = max(0, self.apart - sum(spent.values()))
         shares = ", ".join(f"{format_bytes(count)} for {name}" for name, count in spent.items() if count)
-        options = [f"raise memory_limit (--memory-limit) to {round_up(self.least)}", *self.ways_out]
+        options = [f"raise memory_limit (--memory-limit) to {round_up(self.min_limit)}", *self.remedies]
         return (
-            f"memory_limit is {format_bytes(limit)} a process, but {self.what} needs {round_up(self.least)} "
+            f"memory_limit is {format_bytes(limit)} a process, but {self.what} needs {round_up(self.min_limit)} "
             f"({shares}): {', or '.join(options)}."
         )
 
 
-def require(limit: int, *stages: Needs) -> None:
+def require(limit: int, *stages: MemoryRequirement) -> None:
     """Refuse a limit that is too small for any stage of a run, naming the smallest that works for all.
 
     Raises
@@ -214,7 +214,7 @@ def require(limit: int, *stages: Needs) -> None:
     BudgetError
         For the stage that needs most.
     """
-    max(stages, key=lambda needs: needs.least).budget(limit)
+    max(stages, key=lambda needs: needs.min_limit).budget(limit)
 
 
 def share(n: int, workers: int) -> int:
@@ -222,7 +222,7 @@ def share(n: int, workers: int) -> int:
     return min(n, -(-2 * n // workers))
 
 
-def checking(rows: Stored, workers: int = 1, *, here: bool = True) -> Needs:
+def checking(rows: RowStorage, workers: int = 1, *, here: bool = True) -> MemoryRequirement:
     """What the input check of a matrix needs: rows of a pass, sketches of rows and columns, findings of each row.
 
     Parameters
@@ -235,25 +235,25 @@ def checking(rows: Stored, workers: int = 1, *, here: bool = True) -> Needs:
         Whether this process does the work itself, so that it holds what is gathered as well.
     """
     rows = replace(rows, resident=False)  # a pass copies them, wherever they lie
-    n, of_row = rows.layout.n, REAL * (2 + SKETCHES)
+    n, of_row = rows.layout.n, FLOAT64_BYTES * (2 + SKETCHES)
     found = of_row * share(n, workers)
-    gathered = 2 * of_row * n + REAL * SKETCHES * n if here else found
-    parts = {"the sketch of the check": 2 * REAL * SKETCHES * n, "what it finds": found + gathered}
-    ways_out = (*_smaller_rows(rows), *_smaller_chunks(rows))
-    return Needs(f"the check of {n:,} points", parts, rows, ways_out=ways_out)
+    gathered = 2 * of_row * n + FLOAT64_BYTES * SKETCHES * n if here else found
+    parts = {"the sketch of the check": 2 * FLOAT64_BYTES * SKETCHES * n, "what it finds": found + gathered}
+    remedies = (*_smaller_rows(rows), *_smaller_chunks(rows))
+    return MemoryRequirement(f"the check of {n:,} points", parts, rows, remedies=remedies)
 
 
-def building(rows: Stored, workers: int = 1, *, here: bool = True) -> Needs:
+def building(rows: RowStorage, workers: int = 1, *, here: bool = True) -> MemoryRequirement:
     """What writing a store with its check needs; two blocks are on their way to the disk."""
     needs = checking(rows, workers, here=here)
     parts = {**needs.parts, "rows being written": 2 * rows.block_bytes}
     what = f"building a store of {rows.layout.n:,} points"
-    return Needs(what, parts, needs.rows, ways_out=_smaller_rows(rows))
+    return MemoryRequirement(what, parts, needs.rows, remedies=_smaller_rows(rows))
 
 
 def exact(
-    rows: Stored, dims: int, axes: int | None = None, workers: int = 1, *, here: bool = True, guided: bool = False
-) -> Needs:
+    rows: RowStorage, dims: int, axes: int | None = None, workers: int = 1, *, here: bool = True, guided: bool = False
+) -> MemoryRequirement:
     """What a solve on the whole matrix needs.
 
     Parameters
@@ -272,16 +272,17 @@ def exact(
     n = rows.layout.n
     steps = (axes or dims) * guided
     parts = {
-        "coordinates": REAL * n * dims * (_MAPS if here else COPIES),
-        "answers": REAL * ((_ANSWERS_HERE + steps) * n if here else (_ANSWERS + 2 * steps) * share(n, workers)),
-        "scratch of the kernel": REAL * _batch(rows) * (2 * (axes or dims) + _OF_BATCH),
+        "coordinates": FLOAT64_BYTES * n * dims * (_MAPS if here else COPIES),
+        "answers": FLOAT64_BYTES
+        * ((_ANSWERS_HERE + steps) * n if here else (_ANSWERS + 2 * steps) * share(n, workers)),
+        "scratch of the kernel": FLOAT64_BYTES * _batch(rows) * (2 * (axes or dims) + _OF_BATCH),
     }
-    ways_out = (
+    remedies = (
         *_smaller_rows(rows),
         *_smaller_chunks(rows),
         "embed landmarks instead of the whole matrix (psmds landmarks fit)",
     )
-    return Needs(f"a map of {n:,} points in {dims} dimensions", parts, rows, ways_out=ways_out)
+    return MemoryRequirement(f"a map of {n:,} points in {dims} dimensions", parts, rows, remedies=remedies)
 
 
 _MAPS = 9
@@ -298,13 +299,13 @@ _OF_BATCH = 10
 """Numbers a point of a kernel call beside the gains."""
 
 
-def panel_pass(panel: Stored) -> Needs:
+def panel_pass(panel: RowStorage) -> MemoryRequirement:
     """What writing and checking a panel needs: a block on its way to the disk, and what tells of its entries."""
-    return Needs("a pass over the panel", {"rows being written": 2 * panel.block_bytes}, panel)
+    return MemoryRequirement("a pass over the panel", {"rows being written": 2 * panel.block_bytes}, panel)
 
 
 def landmarks(
-    panel: Stored,
+    panel: RowStorage,
     dims: int,
     refine: str = "none",
     workers: int = 1,
@@ -312,7 +313,7 @@ def landmarks(
     here: bool = True,
     named: bool = False,
     of_matrix: bool = False,
-) -> Needs:
+) -> MemoryRequirement:
     """What a fit through landmarks needs, beside the polish on a whole matrix (`exact`).
 
     Parameters
@@ -337,19 +338,21 @@ def landmarks(
         placements = 4 if through else 1
         parts = {
             "landmarks": panel.itemsize * size**2,
-            "places and residuals": REAL * n * (placements * placed(dims) + (dims + 3 if through else 2)),
+            "places and residuals": FLOAT64_BYTES * n * (placements * placed(dims) + (dims + 3 if through else 2)),
             "names": _NAME * n * named,
         }
         evidence = min(PIECE_BYTES, _EVIDENCE * n * panel.itemsize) if of_matrix else 0
-        apart = REAL * n * (4 * dims + 5) + _NAME * n * named + _SQUARE * size**2 + evidence
+        apart = FLOAT64_BYTES * n * (4 * dims + 5) + _NAME * n * named + _SQUARE * size**2 + evidence
     else:
         parts = {
-            "places and residuals": REAL * share(n, workers) * (2 * placed(dims) + 1),
-            "places to start from": REAL * COPIES * n * dims * through,
+            "places and residuals": FLOAT64_BYTES * share(n, workers) * (2 * placed(dims) + 1),
+            "places to start from": FLOAT64_BYTES * COPIES * n * dims * through,
         }
-    parts["scratch of the kernel"] = REAL * _batch(panel) * (4 * dims + _OF_BATCH)
+    parts["scratch of the kernel"] = FLOAT64_BYTES * _batch(panel) * (4 * dims + _OF_BATCH)
     fewer = ("take fewer landmarks (--n-landmarks)",) if size > _MANY else ()
-    return Needs(f"a map of {n:,} points by {size:,} landmarks", parts, panel, apart, (*_smaller_rows(panel), *fewer))
+    return MemoryRequirement(
+        f"a map of {n:,} points by {size:,} landmarks", parts, panel, apart, (*_smaller_rows(panel), *fewer)
+    )
 
 
 def placed(dims: int) -> int:
@@ -370,17 +373,17 @@ _MANY = 1000
 """Landmarks from which fewer may be enough."""
 
 
-def _batch(rows: Stored) -> int:
+def _batch(rows: RowStorage) -> int:
     """Points of the largest kernel call."""
     return min(rows.layout.n, max(BATCH, rows.run_blocks * rows.layout.rows))
 
 
-def _smaller_rows(rows: Stored) -> tuple[str, ...]:
+def _smaller_rows(rows: RowStorage) -> tuple[str, ...]:
     """A way to need fewer bytes for rows."""
     return ("use float32 (--dtype float32)",) if rows.itemsize > 4 and not rows.resident else ()
 
 
-def _smaller_chunks(rows: Stored) -> tuple[str, ...]:
+def _smaller_chunks(rows: RowStorage) -> tuple[str, ...]:
     """A way to need fewer bytes for chunks."""
     return ("turn it into chunks of whole rows once (psmds ingest)",) if rows.scratch > rows.block_bytes else ()
 
@@ -393,11 +396,11 @@ class Plan:
     ----------
     limit : int
         Bytes a process may take.
-    needs : Needs
+    needs : MemoryRequirement
         What it needs beside rows.
     budget : int
         Bytes for rows.
-    memory : RowMemory
+    memory : RowBuffers
         How a process spends them.
     workers : int
         Processes that share the rows.
@@ -408,15 +411,17 @@ class Plan:
     """
 
     limit: int
-    needs: Needs
+    needs: MemoryRequirement
     budget: int
-    memory: RowMemory
+    memory: RowBuffers
     workers: int
     read_cost: float = 1.0
     again: bool = True
 
     @classmethod
-    def of(cls, limit: int, needs: Needs, workers: int, read_cost: float = 1.0, *, again: bool = True) -> Plan:
+    def of(
+        cls, limit: int, needs: MemoryRequirement, workers: int, read_cost: float = 1.0, *, again: bool = True
+    ) -> Plan:
         """Spend what the needs leave of the limit on rows: all of it where they are gone through again.
 
         Raises
@@ -425,7 +430,7 @@ class Plan:
             When that is too little.
         """
         budget = needs.budget(limit) if again else min(needs.budget(limit), needs.rows.once)
-        memory = RowMemory.plan(needs.rows, budget)
+        memory = RowBuffers.plan(needs.rows, budget)
         return cls(limit, needs, budget, memory, workers, 2.0 if memory.run_blocks > 1 else read_cost, again)
 
     @property
@@ -464,7 +469,7 @@ class Plan:
 
 def most_expected(limit: int, before: int) -> int:
     """Most resident bytes that a process should reach, given the resident ones before the run."""
-    return limit + max(FIXED, before + KERNELS)
+    return limit + max(RESERVED_BYTES, before + KERNELS)
 
 
 def exceeded(limit: int, before: Mapping[str, tuple[int, int]], peak: Mapping[str, int]) -> dict[str, int]:
@@ -483,7 +488,7 @@ def exceeded(limit: int, before: Mapping[str, tuple[int, int]], peak: Mapping[st
     for name, reached in peak.items():
         resident, earlier = before.get(name, (0, 0))
         most = most_expected(limit, resident)
-        if reached > max(earlier, most + SPARE):
+        if reached > max(earlier, most + SLACK_BYTES):
             over[name] = reached - most
     return over
 
@@ -493,6 +498,6 @@ def describe_exceeded(over: Mapping[str, int]) -> str:
     worst = max(over, key=lambda name: over[name])
     return (
         f"{'1 process' if len(over) == 1 else f'{len(over)} processes'} took more memory than memory_limit and the "
-        f"{format_bytes(FIXED)} of an interpreter, the most {worst} by {format_bytes(over[worst])}: lower "
+        f"{format_bytes(RESERVED_BYTES)} of an interpreter, the most {worst} by {format_bytes(over[worst])}: lower "
         "memory_limit (--memory-limit) where memory is short, and please report it"
     )

@@ -1,7 +1,7 @@
 """Where a run stands, kept in a directory, so that it can go on after a loss.
 
 A checkpoint is a few files, each a digest with an ``.npz`` archive behind it. A file is written beside its name, synced
-and renamed, carries the identity of the run, and stays until two newer ones of its strand are there. Whatever else is
+and renamed, carries the identity of the run, and stays until two newer ones of its stream are there. Whatever else is
 in the directory stays as it is.
 """
 
@@ -22,10 +22,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from psmds_dist.core.errors import Finished
+from psmds_dist.core.errors import AlreadyComplete
 from psmds_dist.core.types import InputError
-from psmds_dist.utils.atomic import file_beside
-from psmds_dist.utils.locks import owned
+from psmds_dist.utils.atomic import atomic_file
+from psmds_dist.utils.locks import exclusive_lock
 
 Arrays = Mapping[str, Any]
 """Arrays of any shape, scalars among them, by name."""
@@ -40,7 +40,7 @@ SHARE = 0.01
 """Share of the time that may go into keeping."""
 
 GENERATIONS = 2
-"""States of a strand that are kept."""
+"""States of a stream that are kept."""
 
 NAME = re.compile(r"(solve(-\d+)?|starts?|placement|refinement|polish-[0-9a-f]+)\.\d{9}\.npz")
 HALF = re.compile(rf"\.[0-9a-f]{{12}}-{NAME.pattern}")
@@ -67,7 +67,7 @@ def _state(name: str, number: int) -> str:
     return f"{name}.{number:09d}.npz"
 
 
-class Strand:
+class DirectoryStream:
     """One line of states of a run, of which only the last counts; or, by `add`, pieces that all count."""
 
     def __init__(self, checkpoint: Checkpoint, name: str) -> None:
@@ -85,7 +85,7 @@ class Strand:
 
     def save(self, number: int, state: Callable[[], Arrays], *, now: bool = False) -> None:
         """Keep a state, when enough work has been done since the last one or when it must be ``now``."""
-        if (now or self.due) and self.add(number, state()):
+        if (now or self.should_save) and self.add(number, state()):
             for old in self._states()[:-GENERATIONS]:
                 old.unlink(missing_ok=True)
 
@@ -107,9 +107,9 @@ class Strand:
             path.unlink(missing_ok=True)
 
     @property
-    def due(self) -> bool:
+    def should_save(self) -> bool:
         """Whether so much work is not yet kept that keeping it pays."""
-        return self._checkpoint.due
+        return self._checkpoint.should_save
 
     def _whole(self) -> Iterator[Arrays]:
         for path in reversed(self._of_this(self._checkpoint.candidates())):
@@ -134,7 +134,7 @@ class Checkpoint:
         Made when the first state is kept.
     resume : bool
         Whether to go on from what is there.
-    afresh : bool
+    overwrite : bool
         Whether another run's states give way once the run begins.
     finished : (path, mapping), optional
         The result of a run that has ended well and its identity; it counts where no states are.
@@ -154,13 +154,13 @@ class Checkpoint:
         folder: str | os.PathLike[str],
         *,
         resume: bool = False,
-        afresh: bool = False,
+        overwrite: bool = False,
         finished: tuple[str, Identity] | None = None,
         say: Say = print,
         every: float = EVERY,
     ) -> None:
         self.folder = Path(os.path.realpath(folder))
-        self.afresh = afresh
+        self.overwrite = overwrite
         self.finished = finished
         self.say = say
         self.every = self._pause = every
@@ -168,14 +168,14 @@ class Checkpoint:
         self._identity: Identity = {}
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"checkpoint {self.folder} must be a directory, or a path where nothing is yet.")
-        if self.found and not (resume or afresh):
+        if self.found and not (resume or overwrite):
             raise InputError(
                 f"{self.folder} holds the checkpoint of a run that has not ended: go on with it by resume=True "
                 "(--resume), or remove it to begin anew."
             )
 
     @property
-    def due(self) -> bool:
+    def should_save(self) -> bool:
         """Whether so much work is not yet kept, in whatever strands, that keeping it pays."""
         return time.monotonic() - self._saved >= self._pause
 
@@ -198,23 +198,23 @@ class Checkpoint:
         """Files in the directory that were written as states, whole or damaged: only these are ever removed."""
         return [path for path in self.candidates(names) if _is_ours(path)]
 
-    def bind(self, identity: Identity) -> None:
+    def attach(self, identity: Identity) -> None:
         """Take up the run that ``identity`` describes.
 
         Raises
         ------
         InputError
             When the states in the directory, or the result, belong to another run; it names the differences.
-        Finished
+        AlreadyComplete
             When this run has ended already.
         """
-        if self.afresh:
+        if self.overwrite:
             self.remove()
         self._identity = identity = plain(identity)
         if self.finished is not None:
             _require_same(*self.finished, identity)
             if not self.found:
-                raise Finished(
+                raise AlreadyComplete(
                     f"{self.finished[0]} is finished, from the same input and configuration: nothing is left to do."
                 )
         for before in self._identities():
@@ -224,11 +224,11 @@ class Checkpoint:
                     "input and parameters, or remove it to begin anew."
                 )
 
-    def strand(self, name: str) -> Strand:
+    def stream(self, name: str) -> DirectoryStream:
         """States of one part of the run; `NAME` knows them by the names of parts, and nothing else as ours."""
         if not NAME.fullmatch(_state(name, 0)):
             raise ValueError(f"states of {name!r} would not be known again: NAME must name all parts of runs.")
-        return Strand(self, name)
+        return DirectoryStream(self, name)
 
     def write(self, name: str, arrays: Arrays) -> None:
         """Write a file that is found whole or not at all."""
@@ -236,7 +236,7 @@ class Checkpoint:
         if (self.folder / name).exists() and not _is_ours(self.folder / name):
             raise FileExistsError(f"{self.folder / name} is not a state of psmds-dist and will not be replaced")
         contents: dict[str, Any] = {IDENTITY: np.array(json.dumps(self._identity)), **arrays}
-        with file_beside(self.folder / name) as fresh, fresh.open("w+b") as file:
+        with atomic_file(self.folder / name) as fresh, fresh.open("w+b") as file:
             file.write(bytes(DIGEST_BYTES))
             np.savez(file, **contents)
             digest = _digest(file)
@@ -268,23 +268,23 @@ def describe_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
     if not os.path.isdir(folder):
         return {}
     checkpoint = Checkpoint(folder, resume=True)
-    names = [path.name.split(".") for path in checkpoint.states()]  # the newest of a strand comes last
+    names = [path.name.split(".") for path in checkpoint.states()]  # the newest of a stream comes last
     states = {name: int(number) for name, number, _ in names}
     run: Identity = next(checkpoint._identities(), {})
     facts = {"kind": "checkpoint", "to go on": "its command again, with --resume", "newest states": states, **run}
     return facts if states else {}
 
 
-class Nowhere:
-    """What a run uses that keeps nothing; it is its own strand."""
+class NullCheckpoint:
+    """What a run uses that keeps nothing; it is its own stream."""
 
-    due = False
+    should_save = False
     every = math.inf
 
-    def bind(self, identity: Identity) -> None:
+    def attach(self, identity: Identity) -> None:
         """Forget the identity."""
 
-    def strand(self, name: str) -> Nowhere:
+    def stream(self, name: str) -> NullCheckpoint:
         """Itself."""
         return self
 
@@ -313,13 +313,13 @@ class Nowhere:
         """Nothing is there."""
 
 
-NOWHERE = Nowhere()
-Keeper = Checkpoint | Nowhere
-Kept = Strand | Nowhere
+NO_CHECKPOINT = NullCheckpoint()
+CheckpointStore = Checkpoint | NullCheckpoint
+CheckpointStream = DirectoryStream | NullCheckpoint
 
 
 @contextmanager
-def keeper(folder: str | os.PathLike[str] | None, resume: bool) -> Iterator[Keeper]:
+def open_checkpoint(folder: str | os.PathLike[str] | None, resume: bool) -> Iterator[CheckpointStore]:
     """Yield what keeps the states of an estimator's run, if anything does; its troubles become warnings.
 
     Raises
@@ -334,9 +334,9 @@ def keeper(folder: str | os.PathLike[str] | None, resume: bool) -> Iterator[Keep
     if folder is None:
         if resume:
             raise InputError("resume=True needs the directory of a checkpoint: give checkpoint, too.")
-        yield NOWHERE
+        yield NO_CHECKPOINT
         return
-    with owned(folder):
+    with exclusive_lock(folder):
         yield Checkpoint(folder, resume=bool(resume), say=partial(warnings.warn, stacklevel=2))
 
 

@@ -14,43 +14,45 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.types import Executor, Floats, Ints
 from psmds_dist.solver.schedule import EpochPlan, EpochReport, State
-from psmds_dist.solver.tasks import Guide, Held, Measure, Proposal, Propose, gather, points_of
+from psmds_dist.solver.tasks import CachedRows, Measure, Proposal, Propose, ProposeGradientSteps, gather, points_of
 
 
 @dataclass(frozen=True)
-class Field:
+class Objective:
     """The matrix and who works on it."""
 
-    held: Held
+    rows: CachedRows
     executor: Executor
 
     def propose(self, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> Proposal:
         """Best moves of the points of ``blocks`` from ``x``."""
-        work = (Guide if plan.guided else Propose)(self.held, x.astype(plan.dtype), plan.radius, plan.axes)
-        return gather(self.executor, work, self.held.layout, blocks)
+        work = (ProposeGradientSteps if plan.guided else Propose)(
+            self.rows, x.astype(plan.dtype), plan.radius, plan.axes
+        )
+        return gather(self.executor, work, self.rows.layout, blocks)
 
     def measure(self, x: Floats) -> Floats:
         """Exact sums of every row, ``(n, 3)``: squared residuals, squared distances, squared dissimilarities."""
-        (sums,) = gather(self.executor, Measure(self.held, x), self.held.layout, range(self.held.layout.count))
+        (sums,) = gather(self.executor, Measure(self.rows, x), self.rows.layout, range(self.rows.layout.count))
         return sums
 
 
-Epoch = Callable[[Field, State, EpochPlan], EpochReport]
+Epoch = Callable[[Objective, State, EpochPlan], EpochReport]
 
 
-def bad_moves_epoch(field: Field, state: State, plan: EpochPlan) -> EpochReport:
+def bad_moves_epoch(objective: Objective, state: State, plan: EpochPlan) -> EpochReport:
     """Every point takes its best move, even one that raises the error."""
-    layout = field.held.layout
+    layout = objective.rows.layout
     x = state.x
     errors = np.empty(layout.n)
     for blocks in plan.rounds:
         points = points_of(layout, blocks)
-        best, _, errors[points] = field.propose(x, plan, blocks)
-        x = moved(x, points, best, plan)
+        best, _, errors[points] = objective.propose(x, plan, blocks)
+        x = apply_moves(x, points, best, plan)
     return EpochReport(x, float(errors.sum()), layout.n)
 
 
-def monotone_epoch(field: Field, state: State, plan: EpochPlan) -> EpochReport:
+def monotone_epoch(objective: Objective, state: State, plan: EpochPlan) -> EpochReport:
     """Only moves that lower the error, together as well as alone.
 
     Points that would each improve can worsen the map when they move at once, so the summed step is measured. When
@@ -58,24 +60,24 @@ def monotone_epoch(field: Field, state: State, plan: EpochPlan) -> EpochReport:
     of them, and again: a single mover with a negative gain always succeeds, which is the condition general
     pattern search needs. The second round has its turn only where the first holds none but gains below rounding.
     """
-    before = state.error if np.isfinite(state.error) else _error(field, state.x)
+    before = state.error if np.isfinite(state.error) else _error(objective, state.x)
     x = state.x
     steps: list[_Step] = []
     for blocks in plan.rounds:
-        steps.append(_improving(field, x, plan, blocks))
-        x = moved(x, steps[-1].points, steps[-1].best, plan)
+        steps.append(_improving(objective, x, plan, blocks))
+        x = apply_moves(x, steps[-1].points, steps[-1].best, plan)
     count = sum(step.points.size for step in steps)
-    error = _error(field, x) if count else before
+    error = _error(objective, x) if count else before
     if error < before:
         return EpochReport(x, error, count)
     stayed = True
     for blocks, proposed in zip(plan.rounds, steps, strict=True):
-        step = proposed if stayed else _improving(field, state.x, plan, blocks)
+        step = proposed if stayed else _improving(objective, state.x, plan, blocks)
         stayed = stayed and not step.points.size
         count = step.points.size
         while count:
-            x = moved(state.x, step.points[:count], step.best[:count], plan)
-            error = _error(field, x)
+            x = apply_moves(state.x, step.points[:count], step.best[:count], plan)
+            error = _error(objective, x)
             if error < before:
                 return EpochReport(x, error, count)
             count //= 2
@@ -90,17 +92,17 @@ class _Step:
     best: NDArray[Any]
 
 
-def _improving(field: Field, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> _Step:
-    best, gain, _ = field.propose(x, plan, blocks)
+def _improving(objective: Objective, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> _Step:
+    best, gain, _ = objective.propose(x, plan, blocks)
     order = np.argsort(gain, kind="stable")[: np.count_nonzero(gain < 0)]
-    return _Step(points_of(field.held.layout, blocks)[order], best[order])
+    return _Step(points_of(objective.rows.layout, blocks)[order], best[order])
 
 
-def _error(field: Field, x: Floats) -> float:
-    return float(field.measure(x)[:, 0].sum())
+def _error(objective: Objective, x: Floats) -> float:
+    return float(objective.measure(x)[:, 0].sum())
 
 
-def moved(x: Floats, points: Ints, best: NDArray[Any], plan: EpochPlan) -> Floats:
+def apply_moves(x: Floats, points: Ints, best: NDArray[Any], plan: EpochPlan) -> Floats:
     """Coordinates after the given points have made their moves."""
     after = x.copy()
     axes = np.asarray(plan.axes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from psmds_dist.core.config import FLOAT32_RADIUS, FLOAT32_SCALE, NEAR, RADIUS_TOL, SolverConfig
+from psmds_dist.core.config import FLOAT32_RADIUS, FLOAT32_SCALE, RADIUS_TOL, SETTLING_RADIUS, SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import Floats, StopReason
 
@@ -73,7 +73,7 @@ def starting_points(n: int, config: SolverConfig, scale: float) -> Floats:
     return generator(config.seed, START).uniform(-half, half, (config.n_components, n))
 
 
-def nudged(x: Floats, radius: float, seed: int) -> Floats:
+def jittered(x: Floats, radius: float, seed: int) -> Floats:
     """Coordinates a little off those given: gradients never lead out of a plane in which all points lie."""
     return x + NUDGE_SHARE * radius * generator(seed, NUDGE).standard_normal(x.shape)
 
@@ -140,7 +140,7 @@ def end_radius(config: SolverConfig, scale: float, mse: float = 0.0) -> float:
     return max(RADIUS_TOL * scale, noise)
 
 
-def small_gain(radius: float, mse: float, config: SolverConfig) -> float:
+def stall_threshold(radius: float, mse: float, config: SolverConfig) -> float:
     """Share of the error, gained by an epoch, that no longer pays: the radius halves.
 
     From a random start that is ``eps``: epochs that gain little still lead out of poor maps. A solve that begins with
@@ -149,7 +149,7 @@ def small_gain(radius: float, mse: float, config: SolverConfig) -> float:
     wastes its pass.
     """
     residual = math.sqrt(mse)
-    settling = config.radius is not None and config.radius <= NEAR * residual
+    settling = config.radius is not None and config.radius <= SETTLING_RADIUS * residual
     return max(config.eps, 2 / 3 * (radius / residual) ** 2) if settling and config.bad_moves else config.eps
 
 
@@ -158,7 +158,7 @@ def advance(state: State, report: EpochReport, config: SolverConfig, scale: floa
 
     A monotone solve leaves its last radius only when no point moved: that is its certificate.
     """
-    little = small_gain(state.radius, report.mse, config) * report.error
+    little = stall_threshold(state.radius, report.mse, config) * report.error
     stalled = not state.error - report.error > little  # so worded for errors that overflowed
     after = State(report.x, state.radius, state.epoch + 1, report.error)
     if report.error == 0:

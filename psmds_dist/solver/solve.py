@@ -15,10 +15,10 @@ from psmds_dist.core.types import ClusterLost, Executor, Floats, RowSource, Stop
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver import schedule
-from psmds_dist.solver.checkpoint import NOWHERE, Arrays, Kept
-from psmds_dist.solver.epoch import Epoch, Field, bad_moves_epoch, monotone_epoch
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStream
+from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.schedule import EpochReport, State
-from psmds_dist.solver.tasks import Held, Pick, gather, points_of
+from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])
 """Columns of a solve's history."""
@@ -126,7 +126,7 @@ def solve(
     budget: int,
     start: Floats | None = None,
     on_epoch: OnEpoch | None = None,
-    kept: Kept = NOWHERE,
+    kept: CheckpointStream = NO_CHECKPOINT,
 ) -> Solution:
     """Embed a dissimilarity matrix by pattern search.
 
@@ -146,7 +146,7 @@ def solve(
         Where to begin; uniform random coordinates of the same scale by default.
     on_epoch : callable, optional
         Told of every epoch; returning True ends the solve.
-    kept : Strand, optional
+    kept : CheckpointStream, optional
         Where its state is kept after epochs; a solve goes on from the last one there, to the same bits.
 
     Returns
@@ -155,7 +155,7 @@ def solve(
         The last map, or the best one met on the way where that is better. An interrupt (Ctrl-C) or the loss of the
         cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
-    task = Field(Held(source, budget), executor)
+    task = Objective(CachedRows(source, budget), executor)
     began = time.perf_counter()
     x = schedule.starting_points(source.n, config, scale) if start is None else np.ascontiguousarray(start.T, float)
     run = _Run(State(x, radius=config.radius or scale), began)
@@ -174,18 +174,20 @@ def solve(
     return _finish(run, task, config)
 
 
-def _cut_short(run: _Run, why: StopReason, kept: Kept) -> None:
+def _cut_short(run: _Run, why: StopReason, kept: CheckpointStream) -> None:
     """End a solve, but keep its state as that of one which goes on."""
     if run.state.epoch:
         kept.save(run.state.epoch, run.as_arrays, now=True)
     run.outcome = run.outcome or why
 
 
-def _loop(run: _Run, task: Field, config: SolverConfig, scale: float, on_epoch: OnEpoch | None, kept: Kept) -> None:
+def _loop(
+    run: _Run, task: Objective, config: SolverConfig, scale: float, on_epoch: OnEpoch | None, kept: CheckpointStream
+) -> None:
     epoch: Epoch = bad_moves_epoch if config.bad_moves else monotone_epoch
     run.outcome = StopReason.EPOCHS if config.max_epochs == 0 else run.outcome
     while run.outcome is None:
-        plan = schedule.plan_epoch(run.state, config, task.held.layout, scale, task.held.source.dtype)
+        plan = schedule.plan_epoch(run.state, config, task.rows.layout, scale, task.rows.source.dtype)
         report = epoch(task, run.state, plan)
         event = run.record(report, plan.radius, schedule.end_radius(config, scale, report.mse))
         run.state, run.outcome = schedule.advance(run.state, report, config, scale)
@@ -195,35 +197,35 @@ def _loop(run: _Run, task: Field, config: SolverConfig, scale: float, on_epoch: 
             run.outcome = run.outcome or StopReason.CALLBACK
 
 
-def _first_state(task: Field, state: State, config: SolverConfig, scale: float, *, given: bool) -> State:
+def _first_state(task: Objective, state: State, config: SolverConfig, scale: float, *, given: bool) -> State:
     """Where the first epoch begins."""
     if config.radius is None:
         state = replace(state, radius=_starting_radius(task, state.x, replace(config, moves="axes"), scale))
     if config.guided and given:
-        state = replace(state, x=schedule.nudged(state.x, state.radius, config.seed))
+        state = replace(state, x=schedule.jittered(state.x, state.radius, config.seed))
     return state
 
 
-def _starting_radius(task: Field, x: Floats, config: SolverConfig, scale: float) -> float:
+def _starting_radius(task: Objective, x: Floats, config: SolverConfig, scale: float) -> float:
     """Search the starting radius on a sample of the matrix, from the sampled part of the same start."""
-    blocks = schedule.sample_blocks(task.held.layout, config.seed)
-    columns = points_of(task.held.layout, blocks)
-    (part,) = gather(task.executor, Pick(task.held, columns), task.held.layout, blocks)
+    blocks = schedule.sample_blocks(task.rows.layout, config.seed)
+    columns = points_of(task.rows.layout, blocks)
+    (part,) = gather(task.executor, SelectColumns(task.rows, columns), task.rows.layout, blocks)
     matrix = ArrayRows(np.ascontiguousarray(part), str(part.dtype))  # resident, so it pushes no held rows out
-    sample = Field(Held(matrix, budget=part.nbytes), InProcessExecutor())
+    sample = Objective(CachedRows(matrix, budget=part.nbytes), InProcessExecutor())
     state = State(np.ascontiguousarray(x[:, columns]), scale)
     before = sample.measure(state.x)[:, 0].sum()
 
     def improves(radius: float) -> bool:
         trial = replace(state, radius=radius)
-        plan = schedule.plan_epoch(trial, config, sample.held.layout, scale, part.dtype)
+        plan = schedule.plan_epoch(trial, config, sample.rows.layout, scale, part.dtype)
         after = bad_moves_epoch(sample, trial, plan).x
         return bool(sample.measure(after)[:, 0].sum() < before)
 
     return schedule.search_radius(scale, improves)
 
 
-def _finish(run: _Run, task: Field, config: SolverConfig) -> Solution:
+def _finish(run: _Run, task: Objective, config: SolverConfig) -> Solution:
     """Measure the last map; take the best one met on the way instead where its exact error is lower."""
     embedding, stress = _measured(run.state.x, task)
     raw = run.state.x
@@ -245,7 +247,7 @@ def _finish(run: _Run, task: Field, config: SolverConfig) -> Solution:
     )
 
 
-def _measured(x: Floats, task: Field) -> tuple[Floats, Stress]:
+def _measured(x: Floats, task: Objective) -> tuple[Floats, Stress]:
     embedding = canonical(x.T)
     try:
         sums = task.measure(np.ascontiguousarray(embedding.T))

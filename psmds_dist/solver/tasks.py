@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import Executor, Floats, Ints, Rows, RowSource
-from psmds_dist.data.cache import Batch, hold, layout_of
+from psmds_dist.data.cache import Batch, get_row_cache, layout_of
 from psmds_dist.kernels import guided, moves
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
 
 
 @dataclass(frozen=True)
-class Held:
+class CachedRows:
     """A source and the bytes that a process may spend on its rows."""
 
     source: RowSource
@@ -34,14 +34,14 @@ class Held:
         """Apply ``of`` to the rows of ``blocks`` and put its arrays into the order of the points."""
         points = points_of(self.layout, blocks)
         whole: A | None = None
-        with closing(hold(self.source, self.budget).batches(blocks)) as batches:
+        with closing(get_row_cache(self.source, self.budget).batches(blocks)) as batches:
             for batch in batches:
-                whole = filled(whole, points, batch.points, of(batch))
+                whole = scatter_into(whole, points, batch.points, of(batch))
         assert whole is not None
         return whole
 
 
-def filled(whole: A | None, points: Ints, some: Ints, part: A) -> A:
+def scatter_into(whole: A | None, points: Ints, some: Ints, part: A) -> A:
     """Put arrays about some of the points, any of which are ascending, where they belong among those about all.
 
     Each answer goes where it belongs as it comes, so that no two copies of all of them are ever held.
@@ -67,7 +67,7 @@ A move is the number of a direction (int16) or, guided, a step of its own (one f
 class Propose:
     """Find the best move along an axis of every point of some blocks against one snapshot of the coordinates."""
 
-    held: Held
+    held: CachedRows
     x: Rows
     radius: float
     axes: tuple[int, ...]
@@ -83,7 +83,7 @@ class Propose:
         return best.astype(np.int16), gains[np.arange(best.size), best], errors
 
 
-class Guide(Propose):
+class ProposeGradientSteps(Propose):
     """Find a good step against its own gradient instead."""
 
     def _best(self, batch: Batch) -> Proposal:
@@ -95,7 +95,7 @@ class Guide(Propose):
 class Measure:
     """Exact row sums for given coordinates."""
 
-    held: Held
+    held: CachedRows
     x: Floats
 
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
@@ -104,10 +104,10 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Pick:
+class SelectColumns:
     """Some columns of the rows of some blocks."""
 
-    held: Held
+    held: CachedRows
     columns: Ints
 
     def __call__(self, blocks: Sequence[int]) -> tuple[Rows]:
@@ -124,7 +124,7 @@ def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layou
             whole = part
             continue
         points = points_of(layout, blocks) if points is None else points
-        whole = filled(whole, points, points_of(layout, group), part)
+        whole = scatter_into(whole, points, points_of(layout, group), part)
     assert whole is not None
     return whole
 

@@ -6,26 +6,30 @@ import glob
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from psmds_dist.core.errors import StorageError
-from psmds_dist.utils.locks import owned
+from psmds_dist.utils.locks import exclusive_lock
 
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
-"""Ends of the names of directories and files that are on their way."""
+"""Ends of the names of directories and files that are not complete yet, or no longer wanted."""
+
+ATTEMPTS, PAUSE = 40, 0.05
+"""How often an unfinished directory is removed while threads still write to it, and the seconds between."""
 
 
 @contextmanager
-def built_beside(path: Path) -> Iterator[Path]:
+def atomic_directory(path: Path) -> Iterator[Path]:
     """Yield a new directory beside ``path`` that takes its place, synced, when the block ends well.
 
     What was at ``path`` is moved aside first and removed last, with what processes that were killed over the same
     work have left beside it. No other process may build at ``path`` in the meantime.
     """
-    with owned(path) as alone:
+    with exclusive_lock(path) as alone:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = sibling(path, "new")
         try:
@@ -36,12 +40,13 @@ def built_beside(path: Path) -> Iterator[Path]:
             _sync(path.parent)
             if alone:
                 _sweep(path)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+        except BaseException:
+            _discard(fresh)
+            raise
 
 
 @contextmanager
-def file_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of a new file that takes the place of ``path``, synced, when the block ends well.
 
     What is no plain file, such as ``/dev/stdout``, is written to as it is.
@@ -113,6 +118,15 @@ def _sweep(path: Path) -> None:
 def _is_group(folder: Path) -> bool:
     """Whether a directory is empty or holds a Zarr group, as all do that are built here."""
     return folder.is_dir() and ((folder / "zarr.json").exists() or not any(folder.iterdir()))
+
+
+def _discard(path: Path) -> None:
+    """Remove a directory to which Zarr's threads may go on to write for a moment after an interrupt."""
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(path, ignore_errors=True)
+        time.sleep(PAUSE)
+        if not path.exists():
+            return
 
 
 def _sync_tree(root: Path) -> None:

@@ -21,7 +21,7 @@ _OWNED: dict[Path, int] = {}
 
 
 @contextmanager
-def owned(path: str | os.PathLike[str]) -> Iterator[bool]:
+def exclusive_lock(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Own what is, or will be, at ``path`` for the length of a block; yield whether that is certain.
 
     The lock is the system's, on a hidden file beside ``path``: it goes when its process ends, however that happens, on

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 
-class Parcel:
+class PickledOnce:
     """Base of frozen dataclasses that travel as the fields they were made of, packed once.
 
     Where the same parcel arrives again nothing is opened or computed anew: it is the same object. What an object has
@@ -27,11 +27,11 @@ class Parcel:
 
 
 @lru_cache(maxsize=4)
-def _unpacked(packed: bytes) -> Parcel:
+def _unpacked(packed: bytes) -> PickledOnce:
     import cloudpickle
 
     kind, values = cloudpickle.loads(packed)
-    made: Parcel = kind(*values)
+    made: PickledOnce = kind(*values)
     return made
 
 

@@ -31,7 +31,7 @@ class Interrupts:
 
 
 @contextmanager
-def terminable() -> Iterator[Interrupts]:
+def sigterm_as_interrupt() -> Iterator[Interrupts]:
     """Let a Ctrl-C, or a SIGTERM with which batch systems announce the end, raise KeyboardInterrupt; neither is lost.
 
     A signal that is ignored, as SIGINT is in a background job of a shell, stays ignored.
@@ -45,7 +45,7 @@ def terminable() -> Iterator[Interrupts]:
         for number, handler in before.items():
             if number == signal.SIGTERM or callable(handler):
                 signal.signal(number, interrupts)
-        with heard():
+        with reraise_swallowed_interrupt():
             yield interrupts
     finally:
         for number, handler in before.items():
@@ -53,7 +53,7 @@ def terminable() -> Iterator[Interrupts]:
 
 
 @contextmanager
-def heard() -> Iterator[None]:
+def reraise_swallowed_interrupt() -> Iterator[None]:
     """Let an interrupt come again that falls into a finaliser or a callback of a weak reference.
 
     Python cannot pass on what is raised there: it writes "Exception ignored in" and goes on, as a run would for ever.
@@ -80,7 +80,7 @@ def heard() -> Iterator[None]:
 
 
 @contextmanager
-def kept_back() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Start threads and processes that a Ctrl-C at the terminal does not reach: the run ends them, in order.
 
     They inherit that the signal is blocked, and so do workers that are started again later. A Ctrl-C that comes

@@ -14,7 +14,7 @@ from psmds_dist.data.points import open_points
 from psmds_dist.data.sources import open_npy
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
-from psmds_dist.utils.atomic import built_beside, file_beside
+from psmds_dist.utils.atomic import atomic_directory, atomic_file
 from tests.benchmarks.harness import Settings
 
 MNIST, WORDS = "t10k-images-idx3-ubyte.gz", "words_minilm.npz"
@@ -85,13 +85,13 @@ def build_store(found: DataSet) -> None:
 def _store(found: DataSet, source: RowSource) -> None:
     """Write a set's store: all of it or none, as a run that is interrupted must not leave a part to the next."""
     print(f"storing the matrix of {found.name}, N = {found.n:,}, for this and later runs", flush=True)
-    with built_beside(found.store) as fresh:
+    with atomic_directory(found.store) as fresh:
         build(source, fresh, InProcessExecutor(), metric=found.metric)
 
 
 def _save(path: Path, array: np.ndarray) -> None:
     """Write an array into a file: all of it or none."""
-    with file_beside(path) as beside:
+    with atomic_file(path) as beside:
         np.save(beside, array)
 
 
@@ -108,7 +108,7 @@ def scattered(settings: Settings, name: str, points: np.ndarray, metric: str = "
 def _copy(found: DataSet) -> None:
     """Write a store's rows into one file, block by block."""
     source = found.rows()
-    with file_beside(found.matrix) as beside:
+    with atomic_file(found.matrix) as beside:
         file = np.lib.format.open_memmap(beside, "w+", np.float32, (found.n, found.n))
         for lo in range(0, found.n, 256):
             source.read(lo, min(lo + 256, found.n), file[lo : lo + 256])

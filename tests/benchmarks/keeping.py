@@ -17,7 +17,7 @@ from psmds_dist.api.embed import embed
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.solver.checkpoint import NOWHERE, Checkpoint, Keeper
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Checkpoint, CheckpointStore
 from tests.benchmarks.harness import Record, Settings, held, show, show_held
 
 N = 20_000
@@ -28,10 +28,10 @@ REPEAT = 3
 def keeping(settings: Settings) -> list[Record]:
     """Cost of checkpoints at N = 20,000: the same 15 epochs in memory with and without them, in alternation."""
     rows = ArrayRows(_distances(N))
-    _seconds(rows, NOWHERE)  # compiles
+    _seconds(rows, NO_CHECKPOINT)  # compiles
     without, kept, writing, states = [], [], [], 0
     for _ in range(REPEAT):
-        without.append(_seconds(rows, NOWHERE))
+        without.append(_seconds(rows, NO_CHECKPOINT))
         with tempfile.TemporaryDirectory() as folder, _timed_writes() as spent:
             kept.append(_seconds(rows, Checkpoint(Path(folder) / "checkpoint")))
         writing.append(sum(spent))
@@ -61,7 +61,7 @@ def _distances(n: int) -> np.ndarray:
     return matrix
 
 
-def _seconds(rows: ArrayRows, checkpoint: Keeper) -> float:
+def _seconds(rows: ArrayRows, checkpoint: CheckpointStore) -> float:
     config = SolverConfig(max_epochs=EPOCHS)
     return embed(rows, config, InProcessExecutor(), init="random", checkpoint=checkpoint).seconds
 

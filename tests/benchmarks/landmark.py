@@ -48,7 +48,7 @@ def _ways() -> list[tuple[str, Callable[[int], Any]]]:
 
 
 def _landmarks(seed: int, size: int, refine: str) -> LandmarkMDS:
-    return LandmarkMDS(n_landmarks=size, refine=refine, evidence=False, random_state=seed)
+    return LandmarkMDS(n_landmarks=size, refine=refine, evaluate=False, random_state=seed)
 
 
 def _medians(one: DataSet, matrix: np.ndarray, make: Callable[[int], Any]) -> Record:
@@ -104,7 +104,7 @@ def _timed(one: DataSet, way: Callable[[int], Map], seed: int) -> tuple[float, f
 
 
 def _full(matrix: np.ndarray, seed: int) -> Map:
-    return Map(LandmarkMDS(refine="full", evidence=False, random_state=seed).fit(matrix).embedding_)
+    return Map(LandmarkMDS(refine="full", evaluate=False, random_state=seed).fit(matrix).embedding_)
 
 
 def million(settings: Settings) -> list[Record]:

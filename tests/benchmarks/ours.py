@@ -47,12 +47,12 @@ def wide(store: str, seed: int) -> Map:
 
 def landmarks(store: str, seed: int) -> Map:
     """Embed a store by landmarks, without a pass over the matrix."""
-    return Map(LandmarkMDS(random_state=seed, evidence=False).fit(store).embedding_, 0)
+    return Map(LandmarkMDS(random_state=seed, evaluate=False).fit(store).embedding_, 0)
 
 
 def landmarks_of_points(points: np.ndarray, seed: int) -> Map:
     """Embed points by landmarks; no matrix is ever formed."""
-    return Map(LandmarkMDS(metric="euclidean", random_state=seed, evidence=False).fit(points).embedding_, 0)
+    return Map(LandmarkMDS(metric="euclidean", random_state=seed, evaluate=False).fit(points).embedding_, 0)
 
 
 def warm(store: str, seed: int) -> None:

@@ -21,7 +21,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels.jit import FAST_MATH, available_threads
 from psmds_dist.kernels.moves import propose
 from psmds_dist.solver.schedule import halves
-from psmds_dist.solver.tasks import Held, Propose, gather
+from psmds_dist.solver.tasks import CachedRows, Propose, gather
 from tests.benchmarks import data
 from tests.benchmarks.harness import Record, Settings, held, least_seconds, once, seconds, show, show_held
 from tests.benchmarks.machine import drop_cached, fetch, files_below, sync
@@ -226,7 +226,7 @@ def half_epoch(n: int, dims: int, repeat: int = 5) -> tuple[float, float]:
     matrix = ArrayRows(_random_matrix(n))
     x = np.random.default_rng(1).random((dims, n), dtype=np.float32)
     layout, executor = Layout(n), InProcessExecutor()
-    work = Propose(Held(matrix, n * n * 4), x, 0.1, tuple(range(dims)))
+    work = Propose(CachedRows(matrix, n * n * 4), x, 0.1, tuple(range(dims)))
     blocks, _ = halves(layout, 0, 0)
     took = seconds(lambda: gather(executor, work, layout, blocks), repeat)
     return took, float(layout.points(blocks).size) * n

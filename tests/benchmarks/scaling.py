@@ -40,5 +40,5 @@ def _fitted(what: str, sizes: Sequence[int], cost: Callable[[int], float]) -> li
 
 def _placing(points: np.ndarray, landmarks: int) -> float:
     """Seconds of a landmark fit without what embeds the landmarks themselves."""
-    mds = LandmarkMDS(n_landmarks=landmarks, metric="euclidean", evidence=False, random_state=0)
+    mds = LandmarkMDS(n_landmarks=landmarks, metric="euclidean", evaluate=False, random_state=0)
     return float(mds.fit(points).seconds_["placement"])

@@ -11,7 +11,7 @@ import numpy as np
 
 from psmds_dist.data.points import open_points
 from psmds_dist.data.sources import open_npy
-from psmds_dist.data.store.nodes import KEY
+from psmds_dist.data.store.header import KEY
 from psmds_dist.data.store.reading import ARRAY
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build

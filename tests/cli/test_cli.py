@@ -23,7 +23,7 @@ from scipy.spatial.distance import pdist, squareform
 from psmds_dist import PatternSearchMDS, open_rows, read_result
 from psmds_dist.cli.app import main
 from psmds_dist.data.store import read_result as read_arrays
-from psmds_dist.solver.checkpoint import Checkpoint, Strand
+from psmds_dist.solver.checkpoint import Checkpoint, DirectoryStream
 from tests.clusters import ended
 
 N = 120
@@ -281,7 +281,7 @@ def test_a_map_of_another_matrix_is_told(place):
 def test_a_scheduler_that_does_not_answer(place):
     run("distances", "points.npy", "d.zarr", "-q")
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
+        unused.attach(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
     process = subprocess.run(
         [PSMDS, "fit", "d.zarr", "m.zarr", "--scheduler", address],
@@ -554,7 +554,7 @@ def test_a_run_killed_before_its_checkpoint_was_removed_goes_on(place, monkeypat
     sizes = ("-S", 30) if "landmarks" in command else ("--max-epochs", 4)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "remove", lambda self: None)
-        patch.setattr(Strand, "due", True)
+        patch.setattr(DirectoryStream, "should_save", True)
         run(*command, "d.zarr", "m.zarr", *sizes, "-q")
     assert "has not ended" in refused(*command, "d.zarr", "m.zarr", *sizes)
     before = read_arrays("m.zarr")[0]

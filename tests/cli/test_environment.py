@@ -89,7 +89,7 @@ def test_where_no_cache_is_writable_each_run_compiles_and_says_so(run_kernel, tm
 
 def test_a_store_that_cannot_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     free = type("Usage", (), {"free": 1_000_000})
-    monkeypatch.setattr("psmds_dist.data.store.places.shutil.disk_usage", lambda _: free)
+    monkeypatch.setattr("psmds_dist.data.store.paths.shutil.disk_usage", lambda _: free)
     with pytest.raises(StorageError, match=r"matrix\.zarr will take about 15\.3 MiB, but only 976\.6 KiB are free"):
         create(tmp_path / "matrix.zarr", 2_000)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ import pytest
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
-from psmds_dist.utils.signals import heard, kept_back, terminable
+from psmds_dist.utils.signals import defer_interrupts, reraise_swallowed_interrupt, sigterm_as_interrupt
 
 
 class Interrupting:
@@ -23,7 +23,7 @@ class Interrupting:
         signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("guard", [heard, terminable])
+@pytest.mark.parametrize("guard", [reraise_swallowed_interrupt, sigterm_as_interrupt])
 def test_an_interrupt_that_falls_into_a_finaliser_comes_again(guard):
     def run():
         with guard():
@@ -36,7 +36,7 @@ def test_an_interrupt_that_falls_into_a_finaliser_comes_again(guard):
 
 def test_an_interrupt_that_falls_into_a_callback_of_a_weak_reference_comes_again():
     def run():
-        with heard():
+        with reraise_swallowed_interrupt():
             watched = {1, 2}
             watch = weakref.ref(watched, lambda _: signal.raise_signal(signal.SIGINT))
             del watched
@@ -56,7 +56,7 @@ def test_other_errors_in_finalisers_are_reported_as_before(monkeypatch):
         def __del__(self):
             raise ValueError("as ever")
 
-    with heard():
+    with reraise_swallowed_interrupt():
         Failing()
     assert [str(ignored.exc_value) for ignored in told] == ["as ever"]
     assert sys.unraisablehook is before
@@ -96,7 +96,7 @@ def test_a_fit_ends_at_an_interrupt_that_falls_into_a_callback_of_the_compiler(m
 
 def test_terminable_makes_an_interrupt_of_a_termination():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), terminable():
+    with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -106,8 +106,8 @@ def test_what_is_started_is_complete_when_an_interrupt_counts(number):
     done = []
 
     def run():
-        with terminable():
-            with kept_back():
+        with sigterm_as_interrupt():
+            with defer_interrupts():
                 signal.raise_signal(number)
                 done.append("started")
             done.append("used")

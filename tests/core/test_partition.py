@@ -52,11 +52,11 @@ def test_blocks_tile_all_rows(n):
 @given(st.integers(3, 40_000), CLUSTERS)
 def test_every_block_has_one_owner_within_its_share_of_threads(n, workers):
     count = Layout(n).count
-    owned = owners(range(count), workers)
-    assert list(owned) == list(workers)
-    assert sorted(block for own in owned.values() for block in own) == list(range(count))
+    exclusive_lock = owners(range(count), workers)
+    assert list(exclusive_lock) == list(workers)
+    assert sorted(block for own in exclusive_lock.values() for block in own) == list(range(count))
     pairs = -(-count // 2)
-    for name, own in owned.items():
+    for name, own in exclusive_lock.items():
         assert own == sorted(own)
         assert len({block // 2 for block in own}) <= -(-pairs * workers[name] // sum(workers.values()))
         for block in own:
@@ -65,8 +65,8 @@ def test_every_block_has_one_owner_within_its_share_of_threads(n, workers):
 
 
 def test_a_worker_with_more_threads_gets_more_blocks():
-    owned = owners(range(200), {"small": 1, "large": 3})
-    assert (len(owned["small"]), len(owned["large"])) == (50, 150)
+    exclusive_lock = owners(range(200), {"small": 1, "large": 3})
+    assert (len(exclusive_lock["small"]), len(exclusive_lock["large"])) == (50, 150)
 
 
 def test_owners_do_not_depend_on_the_order_in_which_workers_are_named():
@@ -94,9 +94,9 @@ def test_few_blocks_move_when_a_worker_is_lost_or_returns(workers):
 @given(st.integers(100, 40_000), CLUSTERS, st.integers(0, 100))
 def test_both_rounds_are_equally_large_on_every_worker(n, workers, epoch):
     layout = Layout(n)
-    owned = owners(range(layout.count), workers)
+    exclusive_lock = owners(range(layout.count), workers)
     first, second = (set(half) for half in halves(layout, 7, epoch))
-    for own in owned.values():
+    for own in exclusive_lock.values():
         assert abs(len(first.intersection(own)) - len(second.intersection(own))) <= 1
 
 

@@ -28,7 +28,7 @@ from psmds_dist.data.cache import RowCache
 from psmds_dist.data.cache import testing_checksums as checked_rows
 from psmds_dist.data.sources import ArrayRows, Symmetrized, ZeroDiagonal
 from psmds_dist.data.store import load_check, open_panel, open_table, require_result_place
-from psmds_dist.data.store.sealing import digest
+from psmds_dist.data.store.integrity import digest
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
 
@@ -71,7 +71,7 @@ def test_a_flipped_bit_is_told_although_the_check_is_kept(store):
     assert load_check(open_rows(store)) is not None
     flip(store / "dissimilarities" / "c.7.0", 77)
     assert load_check(open_rows(store)) is not None  # nothing that a listing shows has changed
-    for mds in (PatternSearchMDS(random_state=0), LandmarkMDS(n_landmarks=40, random_state=0, evidence=False)):
+    for mds in (PatternSearchMDS(random_state=0), LandmarkMDS(n_landmarks=40, random_state=0, evaluate=False)):
         with pytest.raises(InputError, match="does not match its checksum"):
             mds.fit(str(store))
 

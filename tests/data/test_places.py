@@ -202,7 +202,7 @@ def test_what_can_be_no_target(place, monkeypatch, command):
 def test_a_slash_at_the_end_is_no_part_of_a_name(place):
     kept = Checkpoint("new.zarr.checkpoint", every=0)
     kept.bind({"a": 1})
-    kept.strand("solve").save(1, lambda: {"x": np.ones(3)})
+    kept.stream("solve").save(1, lambda: {"x": np.ones(3)})
     assert "new.zarr.checkpoint holds the checkpoint of a run" in refused(["fit", "d.zarr", "new.zarr/"], place)
     well(["fit", "d.zarr", "other.zarr/", *SMALL])
     assert sorted(os.listdir("other.zarr")) == sorted(os.listdir("map.zarr"))
@@ -227,7 +227,7 @@ def test_a_checkpoint_leaves_what_others_have_put_there(place, make):
     os.rename("d.zarr", kept / "d.zarr")
     before = contents(kept)
     (kept / ".0123456789ab-solve-0.000000002.npz").write_bytes(bytes(100))  # left by a killed process
-    Checkpoint(kept, every=0).strand("solve-0").save(3, lambda: {"x": np.ones(3)})
+    Checkpoint(kept, every=0).stream("solve-0").save(3, lambda: {"x": np.ones(3)})
     assert len(contents(kept)) == len(before) + 2
     Checkpoint(kept, resume=True).remove()
     make(checkpoint=kept).fit(kept / "d.zarr")
@@ -356,7 +356,7 @@ def test_what_is_written_is_said(place):
 def test_a_lost_cluster_promises_only_what_is_kept(place, monkeypatch, kept, how):
     def lost(*given, checkpoint, **options):
         if kept:
-            checkpoint.strand("solve-0").save(1, lambda: {"x": np.ones(3)}, now=True)
+            checkpoint.stream("solve-0").save(1, lambda: {"x": np.ones(3)}, now=True)
         raise ClusterLost("the cluster is gone.")
 
     monkeypatch.setattr(run, "embed", lost)

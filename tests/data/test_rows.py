@@ -14,16 +14,16 @@ from psmds_dist.core.types import BudgetError
 from psmds_dist.data import cache as rows
 from psmds_dist.data.cache import ResidentRows, RowCache
 from psmds_dist.data.sources import ArrayRows
-from psmds_dist.ingest.scan import panels
-from psmds_dist.planning.memory import RowMemory
+from psmds_dist.ingest.scan import read_strips
+from psmds_dist.planning.memory import RowBuffers
 from psmds_dist.solver.schedule import halves
-from psmds_dist.solver.tasks import Held, Measure
+from psmds_dist.solver.tasks import CachedRows, Measure
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind():
     yield
-    rows.release()
+    rows.clear_row_cache()
     assert readers() == []
 
 
@@ -133,7 +133,7 @@ def test_memory_is_what_was_planned():
     n = 101
     source = MatrixRows(matrix(n), 7)
     budget = 17 * block_bytes(n)
-    plan = RowMemory.plan(rows.stored(source), budget)
+    plan = RowBuffers.plan(rows.stored(source), budget)
     cache = RowCache(source, budget)
     check_epochs(cache, source.matrix)
     held = sum(array.nbytes for array in [cache._data, *cache._buffers])
@@ -191,7 +191,7 @@ def test_a_source_is_told_what_will_be_read(kept):
 
 def test_a_scan_tells_what_it_will_read():
     source = MatrixRows(matrix(96))
-    for run, found in panels(source, range(32), 1):
+    for run, found in read_strips(source, range(32), 1):
         assert_array_equal(found, source.matrix[3 * run[0] : 3 * run[-1] + 3])
     assert source.expected == source.reads[1:]
 
@@ -212,7 +212,7 @@ def test_leaving_early_waits_for_the_read_under_way():
 def test_an_interrupted_kernel_frees_the_rows_even_while_its_traceback_lives():
     """As in a worker that keeps the exception of a failed task and is given the next."""
     source = MatrixRows(matrix(96))
-    held = Held(source, 12 * block_bytes(96))
+    held = CachedRows(source, 12 * block_bytes(96))
 
     def interrupt(batch):
         raise KeyboardInterrupt
@@ -255,16 +255,16 @@ def test_two_threads_share_a_cache():
 def test_a_process_holds_the_rows_of_one_source_and_budget():
     one, other = MatrixRows(matrix(96), token="one"), MatrixRows(matrix(96), token="other")
     budget = 40 * block_bytes(96)
-    held = rows.hold(one, budget)
-    assert rows.hold(one, budget) is held
+    held = rows.get_row_cache(one, budget)
+    assert rows.get_row_cache(one, budget) is held
     deliver(held, range(32), one.matrix)
-    deliver(rows.hold(MatrixRows(one.matrix, token="one"), budget), range(32), one.matrix)
+    deliver(rows.get_row_cache(MatrixRows(one.matrix, token="one"), budget), range(32), one.matrix)
     assert one.rows_read == 96
-    assert rows.hold(other, budget) is not held
-    deliver(rows.hold(one, budget), range(32), one.matrix)
+    assert rows.get_row_cache(other, budget) is not held
+    deliver(rows.get_row_cache(one, budget), range(32), one.matrix)
     assert one.rows_read == 2 * 96
-    rows.release()
-    deliver(rows.hold(one, budget), range(32), one.matrix)
+    rows.clear_row_cache()
+    deliver(rows.get_row_cache(one, budget), range(32), one.matrix)
     assert one.rows_read == 3 * 96
 
 
@@ -272,17 +272,17 @@ def test_rows_held_in_a_slot_of_their_own_stay_while_others_come_and_go():
     one, other = MatrixRows(matrix(96), token="one"), MatrixRows(matrix(96), token="other")
     slot, budget = {}, 40 * block_bytes(96)
     with rows.held_in(slot):
-        held = rows.hold(one, budget)
-    rows.hold(other, budget)
-    rows.release()
+        held = rows.get_row_cache(one, budget)
+    rows.get_row_cache(other, budget)
+    rows.clear_row_cache()
     with rows.held_in(slot):
-        assert rows.hold(one, budget) is held
+        assert rows.get_row_cache(one, budget) is held
     assert list(slot.values()) == [held]
 
 
 def test_what_is_held_is_freed_with_its_release():
-    rows.hold(MatrixRows(matrix(96)), 40 * block_bytes(96))
-    rows.release()
+    rows.get_row_cache(MatrixRows(matrix(96)), 40 * block_bytes(96))
+    rows.clear_row_cache()
     gc.collect()
     assert [kept for kept in gc.get_objects() if isinstance(kept, RowCache)] == []
 
@@ -301,12 +301,12 @@ def test_a_panel_of_some_columns_is_cut_by_its_own_width(kept):
 def test_a_resident_matrix_is_used_where_it_is_and_pushes_nothing_out():
     stored = MatrixRows(matrix(96))
     budget = 40 * block_bytes(96)
-    held = rows.hold(stored, budget)
+    held = rows.get_row_cache(stored, budget)
     values = matrix(101)
-    resident = rows.hold(ArrayRows(values), budget=0)
+    resident = rows.get_row_cache(ArrayRows(values), budget=0)
     assert isinstance(resident, ResidentRows)
     (batch,) = resident.batches([5, 0, 33])
     assert batch.rows is values
     assert_array_equal(batch.points, [0, 1, 2, 15, 16, 17, 99, 100])
     assert_array_equal(batch.slots, batch.points)
-    assert rows.hold(stored, budget) is held
+    assert rows.get_row_cache(stored, budget) is held

@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputCheck, InputError, Suspicion
-from psmds_dist.data.cache import release
+from psmds_dist.data.cache import clear_row_cache
 from psmds_dist.data.store import (
     create,
     create_panel,
@@ -127,7 +127,7 @@ def test_rows_that_arrive_again_are_known(store):
     assert one is two
     testing = pickle.loads(pickle.dumps(store.with_checksums()))
     assert (testing.verify, one.verify) == (True, False)
-    release()
+    clear_row_cache()
     assert pickle.loads(pickle.dumps(store)) is not one
 
 

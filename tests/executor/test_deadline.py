@@ -19,7 +19,7 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import open_rows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.executor.dask import DEADLINE as DEADLINE_OF_EXECUTOR
-from psmds_dist.executor.stragglers import FACTOR, UNKNOWN, Pace
+from psmds_dist.executor.stragglers import FACTOR, UNKNOWN, StragglerDetector
 from psmds_dist.ingest.build import build
 from tests.clusters import all_blocks, wait_for
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 @pytest.fixture
 def executor(client):
-    wait_for(lambda: len(DaskExecutor(client)._crew.look()) == 2)
+    wait_for(lambda: len(DaskExecutor(client)._pool.look()) == 2)
     return DaskExecutor(client, DEADLINE)
 
 
@@ -111,7 +111,7 @@ def test_nothing_waits_for_a_worker_that_hangs(client, executor, tmp_path):
 
 
 def hold_rows(path):
-    rows.hold(open_rows(path), 10**6)
+    rows.get_row_cache(open_rows(path), 10**6)
 
 
 def held_rows():
@@ -165,11 +165,11 @@ def test_the_command_has_the_same_deadline():
 
 
 def test_pace():
-    pace = Pace(10)
-    assert pace.limit("read", [], 100, 1) == 10 * UNKNOWN  # a first read can be long
-    assert pace.limit("read", [1.0, 3.0, 99.0], 100, 2) == FACTOR * 3 * 100 / 2
-    assert pace.limit("read", [0.001], 100, 2) == 10
-    pace.note("read", [1.0, 3.0, 99.0])
-    pace.note("read", [0.1, 0.1])
-    assert pace.limit("read", [0.1], 100, 1) == FACTOR * 3 * 100  # the slowest call had to read
-    assert pace.limit("other", [], 1, 1) == 10 * UNKNOWN
+    stragglers = StragglerDetector(10)
+    assert stragglers.limit("read", [], 100, 1) == 10 * UNKNOWN  # a first read can be long
+    assert stragglers.limit("read", [1.0, 3.0, 99.0], 100, 2) == FACTOR * 3 * 100 / 2
+    assert stragglers.limit("read", [0.001], 100, 2) == 10
+    stragglers.note("read", [1.0, 3.0, 99.0])
+    stragglers.note("read", [0.1, 0.1])
+    assert stragglers.limit("read", [0.1], 100, 1) == FACTOR * 3 * 100  # the slowest call had to read
+    assert stragglers.limit("other", [], 1, 1) == 10 * UNKNOWN

@@ -16,7 +16,7 @@ from distributed import Client
 
 from psmds_dist.core.types import ClusterLost, InputError, WorkerError
 from psmds_dist.executor import DaskExecutor, dispatch, workers
-from psmds_dist.executor.rpc import OPERATION, listen
+from psmds_dist.executor.rpc import OPERATION, register_handler
 from psmds_dist.planning.cost import INLINE
 from tests.clusters import all_blocks, wait_for, with_workers
 
@@ -35,8 +35,8 @@ def asked(monkeypatch):
 
         return counted
 
-    monkeypatch.setattr(dispatch.Round, "_ask", counting("directly", dispatch.Round._ask))
-    monkeypatch.setattr(dispatch.Round, "_submit", counting("tasks", dispatch.Round._submit))
+    monkeypatch.setattr(dispatch.MapCall, "_ask", counting("directly", dispatch.MapCall._ask))
+    monkeypatch.setattr(dispatch.MapCall, "_submit", counting("tasks", dispatch.MapCall._submit))
     return counts
 
 
@@ -222,7 +222,7 @@ def test_a_call_that_the_loop_gives_up_as_it_ends_is_told(executor, client, monk
             patch.setattr(client, "status", "closed")
             raise asyncio.CancelledError
 
-        patch.setattr(workers.Crew, "_identity", given_up)
+        patch.setattr(workers.WorkerPool, "_identity", given_up)
         with pytest.raises(ClusterLost, match="or the client was closed"):
             executor.memory()
 
@@ -266,7 +266,7 @@ async def ask_without_threads(dask_worker):
 
 
 def test_what_keeps_a_worker_from_its_work_is_not_an_error_of_the_work(client, quiet):
-    assert all(client.run(listen).values())
+    assert all(client.run(register_handler).values())
     errors = client.run(ask_without_threads, on_error="return").values()
     assert [str(error) for error in errors] == ["cannot schedule new futures after shutdown"] * 2
 

@@ -89,7 +89,7 @@ FORMS = ["ours", "square", "tall", "short", "format 2"]
 def streaming(path, blocks=8):
     """The smallest limit that works in one process, and so many blocks to keep."""
     rows = stored(open_rows(path))
-    return exact(rows, 2).least + blocks * rows.block_bytes
+    return exact(rows, 2).min_limit + blocks * rows.block_bytes
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -19,14 +19,14 @@ from distributed.comm import CommClosedError
 
 from psmds_dist.core.types import ClusterLost, InputError, WorkerError
 from psmds_dist.data import cache as rows
-from psmds_dist.data.cache import RowCache, hold
+from psmds_dist.data.cache import RowCache, get_row_cache
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
 from psmds_dist.executor import cluster as starting
 from psmds_dist.executor import dask as on_dask
 from psmds_dist.executor import workers as pool
-from psmds_dist.executor.dispatch import Errand, Part, Round
-from psmds_dist.executor.stragglers import Pace
+from psmds_dist.executor.dispatch import Assignment, MapCall, Task
+from psmds_dist.executor.stragglers import StragglerDetector
 from psmds_dist.kernels.jit import available_threads
 from tests.clusters import all_blocks, wait_for
 
@@ -142,7 +142,7 @@ def test_threads_in_process(threads):
 
 
 def _hold_some(blocks, source):
-    cache = hold(source, 10**8)
+    cache = get_row_cache(source, 10**8)
     assert isinstance(cache, RowCache)
     for _ in cache.batches(blocks):
         pass
@@ -200,7 +200,7 @@ def test_a_worker_killed_in_a_task_is_made_up_for(client, tmp_path, quiet):
 def test_cancelled_tasks_are_issued_again(client, quiet):
     """`KilledWorker` and cancelled tasks are final for Dask, so the executor must issue the blocks itself."""
     executor = DaskExecutor(client)
-    call = Round(executor._crew, Pace(30), napping)
+    call = MapCall(executor._pool, StragglerDetector(30), napping)
     results = call.results(BLOCKS, 10)
     first = next(results)
     pending = [future for future in call._out if future.status == "pending"]
@@ -224,9 +224,9 @@ class Evaporated:
 
 def test_an_answer_that_is_lost_before_it_is_fetched_is_asked_for_again(client):
     executor = DaskExecutor(client)
-    call, part = Round(executor._crew, Pace(30), total), Part([3, 4])
+    call, part = MapCall(executor._pool, StragglerDetector(30), total), Task([3, 4])
     call._open[part] = None
-    assert list(call._take(Evaporated(), Errand(part, next(iter(executor._crew.able.values()))))) == []
+    assert list(call._take(Evaporated(), Assignment(part, next(iter(executor._pool.able.values()))))) == []
     assert part in call._open
     assert part.losses == 1
     call._look_after()
@@ -236,7 +236,7 @@ def test_an_answer_that_is_lost_before_it_is_fetched_is_asked_for_again(client):
 
 def test_a_client_that_is_about_to_lose_its_scheduler_knows_no_more_than_before(client, monkeypatch):
     executor = DaskExecutor(client)
-    before = executor._crew.look()
+    before = executor._pool.look()
     future = client.submit(int, pure=False)
 
     def closing(*args, **kwargs):
@@ -244,15 +244,15 @@ def test_a_client_that_is_about_to_lose_its_scheduler_knows_no_more_than_before(
 
     monkeypatch.setattr(client, "scheduler_info", closing)
     monkeypatch.setattr(client, "who_has", closing)
-    assert executor._crew.look() == before
-    assert executor._crew.holders(future) == set()
+    assert executor._pool.look() == before
+    assert executor._pool.holders(future) == set()
 
 
 def test_a_task_that_comes_after_the_scheduler_was_lost_ends_in_a_sentence(client):
     with Client(client.scheduler.address, set_as_default=False) as second:
         executor = DaskExecutor(second)
     with pytest.raises(ClusterLost, match="the Dask scheduler is gone, or the client was closed"):
-        executor._crew.submit(int)
+        executor._pool.submit(int)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from psmds_dist.core.types import InputError
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
 from psmds_dist.data.store import open_panel
-from psmds_dist.data.store.nodes import KEY
+from psmds_dist.data.store.header import KEY
 from psmds_dist.executor import local_client, tls_security, write_certificates
 
 SOURCES = [path for name in ("psmds_dist", "landmarks") for path in (Path(__file__).parents[2] / name).rglob("*.py")]

@@ -50,7 +50,7 @@ def _made(kind: str, place: Path) -> None:
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "store": lambda place: _of_fit(PatternSearchMDS(random_state=0, dtype="float64", max_epochs=20).fit(str(place))),
-    "panel": lambda place: _of_fit(LandmarkMDS(random_state=0, n_init=1, evidence=False).fit(str(place))),
+    "panel": lambda place: _of_fit(LandmarkMDS(random_state=0, n_init=1, evaluate=False).fit(str(place))),
     "map": lambda place: _of_result(read_result(place)),
     "model": lambda place: (LandmarkMDS.load(place).transform(np.ones((2, 3))), LandmarkMDS.load(place).embedding_),
     "landmarks of a store": lambda place: _of_fit(

@@ -18,7 +18,7 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import create, open_rows
 from psmds_dist.ingest.build import build
 from psmds_dist.ingest.check import ROUNDING_TOL, SYMMETRY_TOL, check_source
-from psmds_dist.ingest.scan import ScanBlocks, Scanner, panel_blocks, runs, sketch_weights
+from psmds_dist.ingest.scan import ScanBlocks, Scanner, contiguous_runs, panel_blocks, sketch_weights
 from psmds_dist.kernels.scan import scan_rows
 from tests.fuzz.judgements import KINDS, table
 
@@ -110,7 +110,7 @@ def test_scan_takes_read_only_rows_and_any_threads():
 
 @given(st.sets(st.integers(0, 60)), st.integers(1, 7))
 def test_runs_are_consecutive_and_complete(blocks, most):
-    found = list(runs(blocks, most))
+    found = list(contiguous_runs(blocks, most))
     assert [block for run in found for block in run] == sorted(blocks)
     assert all(1 <= len(run) <= most for run in found)
 

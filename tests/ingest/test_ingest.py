@@ -352,7 +352,7 @@ def test_build_writes_and_checks(tmp_path, dtype, group):
 def test_build_under_a_small_budget(tmp_path):
     matrix = squareform(pdist(points()))
     source = open_npy(saved(tmp_path / "d.npy", squareform(matrix)))
-    least = building(stored(source)).least
+    least = building(stored(source)).min_limit
     with pytest.raises(BudgetError, match=r"building a store of .* points needs .*: raise memory_limit"):
         build(source, tmp_path / "a.zarr", Serial(), memory_limit=least - 1)
     assert not (tmp_path / "a.zarr").exists()

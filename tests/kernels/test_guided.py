@@ -16,16 +16,16 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.kernels import guided, jit
 from psmds_dist.kernels.moves import WIDE_TILE
-from psmds_dist.solver.epoch import Field, bad_moves_epoch
+from psmds_dist.solver.epoch import Objective, bad_moves_epoch
 from psmds_dist.solver.schedule import State, plan_epoch
 from psmds_dist.solver.solve import solve
-from psmds_dist.solver.tasks import Held, points_of
+from psmds_dist.solver.tasks import CachedRows, points_of
 
 
 @pytest.fixture(autouse=True)
 def _no_rows_held():
     yield
-    rows.release()
+    rows.clear_row_cache()
 
 
 def embed(t, *, source=None, threads=None, start=None, budget=10**9, **config):
@@ -166,15 +166,15 @@ def test_a_quarter_of_the_roots_give_no_worse_a_map(dims):
 def test_an_epoch_steps_along_the_axes_that_were_drawn(share):
     t = distances(np.random.default_rng(7).normal(size=(64, 6)))
     x = np.random.default_rng(0).normal(size=(64, 4))
-    field = Field(Held(MatrixRows(t), 10 * t.nbytes), InProcessExecutor())
+    objective = Objective(CachedRows(MatrixRows(t), 10 * t.nbytes), InProcessExecutor())
     config = SolverConfig(n_components=4, direction_share=share, moves="guided")
-    plan = plan_epoch(State(np.ascontiguousarray(x.T), 0.5), config, field.held.layout, 1.0, t.dtype)
-    report = bad_moves_epoch(field, State(np.ascontiguousarray(x.T), 0.5), plan)
+    plan = plan_epoch(State(np.ascontiguousarray(x.T), 0.5), config, objective.rows.layout, 1.0, t.dtype)
+    report = bad_moves_epoch(objective, State(np.ascontiguousarray(x.T), 0.5), plan)
     axes, after = np.array(plan.axes), x.copy()
     assert axes.size == 4 * share
     for blocks in plan.rounds:
         before = after.copy()
-        for i in points_of(field.held.layout, blocks):
+        for i in points_of(objective.rows.layout, blocks):
             after[i, axes] += better_step(t, before, i, axes, 0.5)
     assert_allclose(report.x.T, after, atol=1e-8)
 

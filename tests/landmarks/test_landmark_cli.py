@@ -69,7 +69,7 @@ def test_from_points_to_a_table_and_new_points(place, points):
     lines = out.splitlines()
     assert lines[0].startswith(f"{N} points by 40 landmarks, panel 23.4 KiB, 1 process with ")
     assert lines[0].endswith("each: computed as they are needed, in one pass")
-    assert [line.split(":")[0] for line in lines[1:5]] == ["panel", "landmarks", "placement", "evidence"]
+    assert [line.split(":")[0] for line in lines[1:5]] == ["panel", "landmarks", "placement", "evaluate"]
     assert f"{N} points by 40 landmarks; map in map.zarr" in lines
     low, high = wanted.stress_interval_
     assert (
@@ -129,7 +129,7 @@ def test_options_reach_the_fit(place, points):
     options = ["-L", 3, "--landmarks", "mine.txt", "--starts", 2, "--dtype", "float64", "--no-evidence", "--threads", 1]
     out = run("fit", "points.npy", "map.zarr", "--metric", "cityblock", "--memory-limit", "1 MB", *options)
     wanted = LandmarkMDS(
-        3, landmarks=range(5, 35), n_init=2, dtype="float64", evidence=False, metric="cityblock", random_state=0
+        3, landmarks=range(5, 35), n_init=2, dtype="float64", evaluate=False, metric="cityblock", random_state=0
     ).fit(points)
     saved = LandmarkMDS.load("map.zarr")
     assert np.array_equal(saved.embedding_, wanted.embedding_)
@@ -154,7 +154,7 @@ def test_a_panel_is_written_and_embedded(place, points, selection):
     assert np.array_equal(open_panel("other.zarr").landmarks, panel.landmarks)
     np.testing.assert_allclose(open_panel("other.zarr").array[:], panel.array[:], atol=1e-6)
     run("fit", "panel.zarr", "map.zarr", "--no-evidence", "-q")
-    wanted = LandmarkMDS(landmarks=panel.landmarks.tolist(), metric="euclidean", evidence=False, random_state=0).fit(
+    wanted = LandmarkMDS(landmarks=panel.landmarks.tolist(), metric="euclidean", evaluate=False, random_state=0).fit(
         points
     )
     assert np.array_equal(LandmarkMDS.load("map.zarr").embedding_, wanted.embedding_)

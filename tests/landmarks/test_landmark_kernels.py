@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 
 from landmarks import kernels
-from landmarks.solver.placement import Frame
+from landmarks.solver.placement import PlacementModel
 from psmds_dist.kernels import jit
 
 DIMS = [1, 2, 3, 5]
@@ -52,7 +52,7 @@ def search(rows, y, x, radius, *, type_="float64", floor=0.0, share=1e-2, most=3
 
 
 def locate(rows, y, slots=None):
-    frame = Frame.of(y.T, 1.0)
+    frame = PlacementModel.of(y.T, 1.0)
     return kernels.locate(rows, np.arange(len(rows)) if slots is None else slots, frame.y, frame.pull, frame.offset)
 
 

@@ -117,8 +117,8 @@ def test_a_panel_in_memory_is_fitted_however_its_numbers_lie(order):
     """Rows that are used where they lie need nothing of the memory limit."""
     chosen = list(range(0, N, 10))
     panel = np.array(matrix()[:, chosen], dtype="float32", order=order)
-    wanted = fitted(matrix(), landmarks=chosen, n_landmarks=None, evidence=False)
-    found = fitted(panel, landmarks=chosen, n_landmarks=None, evidence=False)
+    wanted = fitted(matrix(), landmarks=chosen, n_landmarks=None, evaluate=False)
+    found = fitted(panel, landmarks=chosen, n_landmarks=None, evaluate=False)
     assert_array_equal(found.embedding_, wanted.embedding_)
 
 
@@ -141,7 +141,7 @@ def swiss_roll():
 )
 def test_swiss_roll_is_nearly_as_good_as_a_full_solve(count, refine, share):
     t, full = swiss_roll()
-    maps = [LandmarkMDS(n_landmarks=count, refine=refine, evidence=False, random_state=s).fit(t) for s in range(5)]
+    maps = [LandmarkMDS(n_landmarks=count, refine=refine, evaluate=False, random_state=s).fit(t) for s in range(5)]
     ratio = np.median([stress_of(t, mds.embedding_) for mds in maps]) / full
     print(f"S = {count}, refine = {refine}: {ratio - 1:+.3%}, epochs {[mds.n_epochs_ for mds in maps]}")
     assert ratio <= 1 + share
@@ -213,7 +213,7 @@ def test_held_out_pairs_never_involve_landmarks(given):
 
 
 def test_without_evidence_nothing_is_claimed():
-    mds = fitted(matrix(), evidence=False)
+    mds = fitted(matrix(), evaluate=False)
     assert np.isnan([mds.normalized_stress_, mds.stress1_, mds.mse_, mds.raw_stress_, *mds.stress_interval_]).all()
     assert len(mds.curve_) == 0
     assert np.isfinite(mds.point_stress_).all()
@@ -242,7 +242,7 @@ def test_attributes():
     assert mds.agreement_.shape == (1,)
     assert (mds.agreement_ >= 0).all()
     assert mds.seed_ == 0
-    assert set(mds.seconds_) == {"check", "panel", "landmarks", "placement", "refinement", "evidence"}
+    assert set(mds.seconds_) == {"check", "panel", "landmarks", "placement", "refinement", "evaluate"}
     assert mds.n_features_in_ == N
     placed = fitted(matrix(), n_init=1)
     assert placed.agreement_.shape == (0,)
@@ -262,7 +262,7 @@ def test_stages_are_told():
     fitted(matrix(), on_stage=told.append)
     assert told[0].startswith("260 points by 40 landmarks, panel 40.6 KiB, 1 process with ")
     assert told[0].endswith("each: taken out of the matrix once, then read, in one pass")
-    assert [line.split(":")[0] for line in told[1:]] == ["panel", "landmarks", "placement", "evidence"]
+    assert [line.split(":")[0] for line in told[1:]] == ["panel", "landmarks", "placement", "evaluate"]
 
 
 # --- transform ---
@@ -359,7 +359,7 @@ def test_boolean_points_are_points():
 @pytest.mark.parametrize("refine", ["none", "panel", "full"])
 @pytest.mark.parametrize("evidence", [True, False])
 def test_saved_maps_come_back_to_the_bit(tmp_path, refine, evidence):
-    mds = fitted(matrix(), refine=refine, evidence=evidence)
+    mds = fitted(matrix(), refine=refine, evaluate=evidence)
     mds.save(tmp_path / "map.zarr")
     back = LandmarkMDS.load(tmp_path / "map.zarr")
     left_out = {"result_", "model_", "history_", "n_epochs_", "seconds_", "ids_"}
@@ -515,9 +515,9 @@ def test_points_with_too_few_known_landmarks_are_named():
     panel[200, 2:] = np.nan
     panel[220, 1:] = np.nan
     with pytest.raises(InputError, match=r"point 200 has known .* to 2 landmarks, but 3 .*\(2 points in all know"):
-        LandmarkMDS(landmarks=range(30), evidence=False).fit(panel)
+        LandmarkMDS(landmarks=range(30), evaluate=False).fit(panel)
     panel[[200, 220], 5:8] = 1.0
-    mds = LandmarkMDS(landmarks=range(30), evidence=False, random_state=0).fit(panel)
+    mds = LandmarkMDS(landmarks=range(30), evaluate=False, random_state=0).fit(panel)
     assert np.isfinite(mds.embedding_).all()
 
 
@@ -525,11 +525,11 @@ def test_landmarks_must_know_each_other():
     panel = cdist(features(), features()[:30])
     panel[4, 9] = panel[9, 4] = np.nan
     with pytest.raises(InputError, match="dissimilarity between landmarks 4 and 9 is missing"):
-        LandmarkMDS(landmarks=range(30), evidence=False).fit(panel)
+        LandmarkMDS(landmarks=range(30), evaluate=False).fit(panel)
     panel = cdist(features(), features()[:30])
-    wanted = LandmarkMDS(landmarks=range(30), evidence=False, random_state=0).fit(panel).embedding_
+    wanted = LandmarkMDS(landmarks=range(30), evaluate=False, random_state=0).fit(panel).embedding_
     panel[np.arange(30), np.arange(30)] = np.nan  # to themselves they need not
-    got = LandmarkMDS(landmarks=range(30), evidence=False, random_state=0).fit(panel).embedding_
+    got = LandmarkMDS(landmarks=range(30), evaluate=False, random_state=0).fit(panel).embedding_
     assert_allclose(got, wanted, atol=1e-12)
 
 
@@ -626,9 +626,9 @@ def test_forms_of_a_panel_give_the_same_bits(tmp_path):
 
 def test_a_panel_a_matrix_and_points_agree(tmp_path):
     sites = fitted(matrix()).landmarks_
-    from_matrix = fitted(matrix(), n_landmarks=None, landmarks=sites.tolist(), evidence=False)
-    from_points = fitted(features(), n_landmarks=None, landmarks=sites.tolist(), metric="euclidean", evidence=False)
-    from_panel = fitted(matrix()[:, sites], n_landmarks=None, landmarks=sites, evidence=False)
+    from_matrix = fitted(matrix(), n_landmarks=None, landmarks=sites.tolist(), evaluate=False)
+    from_points = fitted(features(), n_landmarks=None, landmarks=sites.tolist(), metric="euclidean", evaluate=False)
+    from_panel = fitted(matrix()[:, sites], n_landmarks=None, landmarks=sites, evaluate=False)
     assert_array_equal(from_points.embedding_, from_matrix.embedding_)
     assert_array_equal(from_panel.embedding_, from_matrix.embedding_)
     assert_array_equal(from_panel.landmarks_, sites)
@@ -659,7 +659,7 @@ def test_columns_of_a_panel_are_landmarks_in_their_order(refine, size, tmp_path)
     same = LandmarkMDS(landmarks=sites, n_landmarks=size, refine=refine, random_state=0).fit(panel)
     assert_array_equal(same.embedding_, mds.embedding_)
     if refine == "none":
-        bare = LandmarkMDS(landmarks=sites, evidence=False, random_state=0).fit(panel)
+        bare = LandmarkMDS(landmarks=sites, evaluate=False, random_state=0).fit(panel)
         assert_array_equal(bare.embedding_, mds.embedding_)
 
 
@@ -668,7 +668,7 @@ def test_the_evidence_of_a_panel_owes_nothing_to_what_it_is_measured_by():
     mds = LandmarkMDS(landmarks=range(60), random_state=0).fit(panel)
     aside = mds.result_.aside
     rest = np.setdiff1d(np.arange(60), aside)
-    without = LandmarkMDS(landmarks=rest, evidence=False, random_state=0).fit(panel[:, rest])
+    without = LandmarkMDS(landmarks=rest, evaluate=False, random_state=0).fit(panel[:, rest])
     with open_data(panel, InProcessExecutor(), landmarks=range(60)) as data:
         held_out = hold_out(data, rest, LandmarkConfig())
     assert_array_equal(held_out.rows, aside)
@@ -1071,7 +1071,7 @@ def test_masked_entries_are_missing_ones():
     hidden[100:110, 3] = np.ma.masked
     gaps = panel.copy()
     gaps[100:110, 3] = np.nan
-    settings = {"landmarks": range(30), "evidence": False, "random_state": 0}
+    settings = {"landmarks": range(30), "evaluate": False, "random_state": 0}
     one, two = (LandmarkMDS(**settings).fit(given) for given in (hidden, gaps))
     assert_array_equal(one.embedding_, two.embedding_)
     assert_array_equal(one.transform(hidden[100:104]), two.transform(gaps[100:104]))
@@ -1176,12 +1176,12 @@ def test_hollow_similarities_and_rounded_zeros_are_told():
     s = similar()
     np.fill_diagonal(s, 0)
     with pytest.warns(DissimilarityWarning, match="the matrix has a zero diagonal, but .* behave like similarities"):
-        LandmarkMDS(n_landmarks=60, random_state=0, evidence=False).fit(s)
+        LandmarkMDS(n_landmarks=60, random_state=0, evaluate=False).fit(s)
     t = squareform(pdist(np.random.default_rng(4).normal(size=(120, 3))))
     panel = t[:, :40].copy()
     panel[70, 3] = -1e-7
     with pytest.warns(DissimilarityWarning, match="1 negative entries and 0 diagonal entries of the panel were taken"):
-        mds = LandmarkMDS(landmarks=range(40), random_state=0, evidence=False).fit(panel)
+        mds = LandmarkMDS(landmarks=range(40), random_state=0, evaluate=False).fit(panel)
     new = np.maximum(panel[70:71], 0)
     np.testing.assert_allclose(mds.transform(panel[70:71]), mds.transform(new), atol=1e-5)
 

@@ -11,8 +11,8 @@ from sklearn.manifold import ClassicalMDS
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from landmarks import kernels
-from landmarks.solver.multilevel import LEAST, Among, classical, map_landmarks
-from landmarks.solver.placement import Frame
+from landmarks.solver.multilevel import LEAST, LandmarkDissimilarities, classical, map_landmarks
+from landmarks.solver.placement import PlacementModel
 from psmds_dist.core.types import InputError
 from psmds_dist.executor import InProcessExecutor
 
@@ -23,7 +23,7 @@ def digits(n):
 
 
 def mapped(t, n_init=2, seed=0):
-    return map_landmarks(Among(t), 2, seed, n_init, InProcessExecutor())
+    return map_landmarks(LandmarkDissimilarities(t), 2, seed, n_init, InProcessExecutor())
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -129,7 +129,7 @@ def test_a_search_does_not_go_to_and_fro_on_rounding():
     random = np.random.default_rng(0)
     y, x = 40 * random.random((300, 2)), 40 * random.random((500, 2))
     t = (cdist(x, y) * (1 + 0.003 * random.normal(size=(500, 300)))).astype(np.float32)
-    frame = Frame.of(y, 20.0)
+    frame = PlacementModel.of(y, 20.0)
     start = kernels.locate(t, np.arange(500), frame.y, frame.pull, frame.offset)[0]
     radii = np.full(500, 0.02)
     found = [

@@ -21,13 +21,13 @@ from landmarks.panel.sources import points_panel, store_panel
 from landmarks.panel.tables import array_panel, npy_panel, picked
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError
-from psmds_dist.data.cache import layout_of, release, stored
+from psmds_dist.data.cache import clear_row_cache, layout_of, stored
 from psmds_dist.data.sources import ArrayRows, Symmetrized, open_npy
 from psmds_dist.data.store import describe, open_panel, open_rows, open_table
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest.build import build
 from psmds_dist.planning.memory import panel_pass
-from psmds_dist.solver.tasks import Held
+from psmds_dist.solver.tasks import CachedRows
 
 N, S = 203, 7
 LANDMARKS = np.array([150, 3, 77, 202, 0, 41, 12])
@@ -117,12 +117,12 @@ def test_table_in_memory_is_used_where_it_lies():
 @pytest.mark.parametrize("budget", [10**9, 4 * S * 6 * 5])
 def test_panels_go_through_the_row_cache(budget):
     for table in (values(), np.asfortranarray(values())):
-        held = Held(array_panel(table), budget)
+        held = CachedRows(array_panel(table), budget)
         assert held.layout == Layout(N, S)
         (found,) = held.collect([0, 3, 2, 33], lambda batch: (batch.rows[batch.slots].copy(),))
         bounds = [held.layout.bounds(block) for block in (0, 2, 3, 33)]
         np.testing.assert_array_equal(found, np.concatenate([values()[lo:hi] for lo, hi in bounds]))
-    release()
+    clear_row_cache()
 
 
 @pytest.mark.parametrize(
@@ -598,7 +598,7 @@ def test_check_of_a_foreign_panel_is_kept(tmp_path, monkeypatch):
     assert check_panel(open_panel(array), Serial()).asymmetry is None
     again = check_panel(open_panel(array, landmarks=LANDMARKS), Serial())
     assert again == found
-    monkeypatch.setattr("landmarks.panel.build.conclude", None)  # so that no further pass can end
+    monkeypatch.setattr("landmarks.panel.build.evaluate", None)  # so that no further pass can end
     assert check_panel(open_panel(array, landmarks=LANDMARKS), Serial()) == found
 
 

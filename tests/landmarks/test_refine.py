@@ -10,13 +10,13 @@ from reference import MatrixRows
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from landmarks import kernels
-from landmarks.solver.placement import Frame, Place, place
+from landmarks.solver.placement import Place, PlacementModel, place
 from landmarks.solver.refine import (
     LARGEST,
     SETTLED,
     START,
     Pull,
-    moved,
+    apply_moves,
     panel_pass,
     polish_config,
     polish_radius,
@@ -25,7 +25,7 @@ from landmarks.solver.refine import (
 from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.core.stress import canonical
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.solver.tasks import Held
+from psmds_dist.solver.tasks import CachedRows
 
 N, S = 300, 30
 
@@ -42,7 +42,7 @@ class Scene:
         self.panel = np.ascontiguousarray(self.t[:, self.landmarks])
         self.among = np.ascontiguousarray(self.panel[self.landmarks])
         self.scale = np.sqrt((self.among.astype(float) ** 2).sum() / (S * (S - 1)))
-        self.frame = Frame.of(self.true[self.landmarks] + random.normal(scale=off, size=(S, dims)), self.scale)
+        self.frame = PlacementModel.of(self.true[self.landmarks] + random.normal(scale=off, size=(S, dims)), self.scale)
         self.placement = place(self.panel, np.arange(N), self.frame)
         self.placement[0][self.landmarks] = self.frame.y.T
         self.own = np.full(N, -1)
@@ -56,7 +56,7 @@ class Scene:
         return np.sqrt(((t - cdist(x[a], x[b])) ** 2).sum() / (t**2).sum())
 
     def held(self, budget=10**7, **more):
-        return Held(MatrixRows(self.panel, **more), budget)
+        return CachedRows(MatrixRows(self.panel, **more), budget)
 
     def refined(self, executor=None, **more):
         return refine_panel(
@@ -99,9 +99,9 @@ def test_a_pass_tells_the_gain_of_every_move_of_a_landmark(dims, dtype):
 
 
 def test_landmarks_take_their_best_move_if_it_helps():
-    frame = Frame.of(np.random.default_rng(0).normal(size=(4, 2)), 1.0)
+    frame = PlacementModel.of(np.random.default_rng(0).normal(size=(4, 2)), 1.0)
     gains = np.array([[-1.0, 2, -3, 4], [0, 1, 2, 3], [5, -1, 1, 1], [-2, 0, 0, -4]])
-    after = moved(frame, gains, 0.5)
+    after = apply_moves(frame, gains, 0.5)
     assert_allclose(after.y - frame.y, [[0, 0, -0.5, 0], [0.5, 0, 0, -0.5]], atol=1e-15)
 
 
@@ -162,7 +162,7 @@ def test_the_unit_of_the_data_does_not_matter(factor):
     scene, large = Scene(), Scene()
     large.t = large.t * np.float32(factor)
     large.panel, large.among = large.panel * np.float32(factor), large.among * np.float32(factor)
-    large.frame = Frame.of(scene.frame.y.T * factor, scene.scale * factor)
+    large.frame = PlacementModel.of(scene.frame.y.T * factor, scene.scale * factor)
     large.placement = place(large.panel, np.arange(N), large.frame)
     large.placement[0][large.landmarks] = large.frame.y.T
     one, other = scene.refined(), large.refined()

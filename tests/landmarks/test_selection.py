@@ -75,12 +75,12 @@ def test_kmeans_takes_points_in_proportion_to_the_squared_distance():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_only_points_of_the_pool_are_chosen(method):
-    pool = np.array([7, 3, 90, 41, 12, 200, 399])
+    candidates = np.array([7, 3, 90, 41, 12, 200, 399])
     x = points()
-    assert set(choose(N, 5, method, 0, distances_of(x), pool).tolist()) <= set(pool.tolist())
-    assert set(choose(N, 7, method, 0, distances_of(x), pool).tolist()) == set(pool.tolist())
+    assert set(choose(N, 5, method, 0, distances_of(x), candidates).tolist()) <= set(candidates.tolist())
+    assert set(choose(N, 7, method, 0, distances_of(x), candidates).tolist()) == set(candidates.tolist())
     with pytest.raises(InputError, match="at most .* 7, not 8"):
-        choose(N, 8, method, 0, distances_of(x), pool)
+        choose(N, 8, method, 0, distances_of(x), candidates)
 
 
 @pytest.mark.parametrize("method", ["maxmin", "kmeans++"])
@@ -100,8 +100,8 @@ def test_landmarks_know_each_other(method):
     between = cdist(x, x)
     hidden = np.random.default_rng(1).random(between.shape) < 0.05
     between[hidden | hidden.T] = np.nan
-    pool = np.arange(60) if method == "random" else None
-    chosen = choose(60, 12, method, 0, lambda i, others: between[i, others], pool)
+    candidates = np.arange(60) if method == "random" else None
+    chosen = choose(60, 12, method, 0, lambda i, others: between[i, others], candidates)
     assert len(set(chosen.tolist())) == 12
     among = between[np.ix_(chosen, chosen)]
     assert not np.isnan(among[~np.eye(12, dtype=bool)]).any()
@@ -109,7 +109,7 @@ def test_landmarks_know_each_other(method):
         nearest = between[:, chosen[:11]].min(axis=1)  # NaN where one of them is not known
         assert between[chosen[11], chosen[:11]].min() == np.nanmax(nearest)
     with pytest.raises(InputError, match=r"n_landmarks is 55, but .* know each other"):
-        choose(60, 55, method, 0, lambda i, others: between[i, others], pool)
+        choose(60, 55, method, 0, lambda i, others: between[i, others], candidates)
 
 
 def test_the_work_does_not_grow_with_the_points():

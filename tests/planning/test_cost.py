@@ -150,4 +150,4 @@ def test_memory_told_is_no_less_than_what_is_needed():
     text = report(plan, job_of(plan, 2, 2), RATES)
     told = parse_bytes(re.search(r"memory a process +([\d.]+ MiB)", text)[1])
     assert "evidence, once rows are let go" in text
-    assert told == pytest.approx(plan.needs.least, rel=0.01)
+    assert told == pytest.approx(plan.needs.min_limit, rel=0.01)

@@ -10,12 +10,20 @@ from hypothesis import strategies as st
 from psmds_dist.core.layout import Layout, parse_bytes
 from psmds_dist.core.types import BudgetError
 from psmds_dist.planning import memory as plan
-from psmds_dist.planning.memory import FIXED, KERNELS, SPARE, Needs, RowMemory, Stored, exceeded
+from psmds_dist.planning.memory import (
+    KERNELS,
+    RESERVED_BYTES,
+    SLACK_BYTES,
+    MemoryRequirement,
+    RowBuffers,
+    RowStorage,
+    exceeded,
+)
 
 MIB = 2**20
 
 SQUARE = st.builds(
-    Stored,
+    RowStorage,
     layout=st.builds(Layout, st.integers(3, 2_000_000)),
     itemsize=st.sampled_from([4, 8]),
     band=st.integers(1, 5000),
@@ -23,7 +31,7 @@ SQUARE = st.builds(
     copies=st.integers(1, 3),
 )
 RESIDENT = st.builds(
-    Stored, layout=st.builds(Layout, st.integers(3, 50_000)), itemsize=st.just(4), resident=st.just(True)
+    RowStorage, layout=st.builds(Layout, st.integers(3, 50_000)), itemsize=st.just(4), resident=st.just(True)
 )
 PANELS = st.builds(replace, SQUARE, layout=st.builds(Layout, st.integers(3, 10**8), st.integers(3, 20_000)))
 DIMS = st.integers(1, 50)
@@ -50,14 +58,14 @@ NEEDS = st.one_of(
 
 @given(st.integers(3, 60_000), st.sampled_from([4, 8]), st.integers(1, 5000), st.integers(1, 3), st.floats(0.0, 1.5))
 def test_rows_stay_inside_their_budget(n, itemsize, band, copies, part):
-    rows = Stored(Layout(n), itemsize, band, copies=copies)
+    rows = RowStorage(Layout(n), itemsize, band, copies=copies)
     block, count, tall = rows.block_bytes, rows.layout.count, rows.run_blocks
     budget = int(part * count * block)
-    if budget < min(rows.least, count * block + (copies - 1) * tall * block):
+    if budget < min(rows.min_limit, count * block + (copies - 1) * tall * block):
         with pytest.raises(BudgetError, match=r"two blocks of .* rows of .* points"):
-            RowMemory.plan(rows, budget)
+            RowBuffers.plan(rows, budget)
         return
-    memory = RowMemory.plan(rows, budget)
+    memory = RowBuffers.plan(rows, budget)
     assert memory.nbytes == memory.cached_blocks * block + memory.buffer_bytes <= budget
     if budget >= (count + (copies - 1) * tall) * block:
         assert (memory.cached_blocks, memory.buffer_bytes, memory.run_blocks) == (count, 0, tall)
@@ -70,11 +78,11 @@ def test_rows_stay_inside_their_budget(n, itemsize, band, copies, part):
 @given(NEEDS)
 def test_a_refusal_names_a_limit_that_works_and_is_the_smallest(needs):
     assert all(count >= 0 for count in needs.parts.values())
-    least = needs.least
+    least = needs.min_limit
     budget = needs.budget(least)
-    assert budget >= needs.rows.least >= 0
+    assert budget >= needs.rows.min_limit >= 0
     assert needs.room(least) >= 0
-    RowMemory.plan(needs.rows, budget)
+    RowBuffers.plan(needs.rows, budget)
     if least > 0:
         with pytest.raises(BudgetError) as refusal:
             needs.budget(least - 1)
@@ -86,12 +94,12 @@ def test_a_refusal_names_a_limit_that_works_and_is_the_smallest(needs):
 
 @given(NEEDS, st.integers(0, 10**12), st.integers(0, 10**12))
 def test_more_memory_never_leaves_less_for_rows(needs, more, still_more):
-    one, other = needs.least + more, needs.least + more + still_more
+    one, other = needs.min_limit + more, needs.min_limit + more + still_more
     assert needs.budget(one) <= needs.budget(other) <= other - needs.total
-    assert needs.budget(other) >= other - needs.total - SPARE
+    assert needs.budget(other) >= other - needs.total - SLACK_BYTES
     assert needs.room(one) <= needs.room(other)
     if not needs.rows.resident:
-        kept = [RowMemory.plan(needs.rows, needs.budget(limit)).cached_blocks for limit in (one, other)]
+        kept = [RowBuffers.plan(needs.rows, needs.budget(limit)).cached_blocks for limit in (one, other)]
         tall = needs.rows.run_blocks
         assert kept[0] <= kept[1] + 2 * (1 + needs.rows.copies) * tall  # taller bands take larger buffers
 
@@ -99,21 +107,21 @@ def test_more_memory_never_leaves_less_for_rows(needs, more, still_more):
 @given(st.integers(3, 10**6), st.integers(0, 10**6), DIMS, WORKERS, HERE)
 def test_more_points_never_need_less(n, more, dims, workers, here):
     for kind in (
-        lambda m: plan.exact(Stored(Layout(m), 4), dims, None, workers, here=here),
-        lambda m: plan.checking(Stored(Layout(m), 4), workers, here=here),
-        lambda m: plan.landmarks(Stored(Layout(m, 500), 4), dims, "panel", workers, here=here),
+        lambda m: plan.exact(RowStorage(Layout(m), 4), dims, None, workers, here=here),
+        lambda m: plan.checking(RowStorage(Layout(m), 4), workers, here=here),
+        lambda m: plan.landmarks(RowStorage(Layout(m, 500), 4), dims, "panel", workers, here=here),
     ):
         assert kind(n).total <= kind(n + more).total
 
 
 @given(PANELS, DIMS, st.integers(1, 500), st.integers(0, 500))
 def test_more_workers_never_need_more_each(panel, dims, workers, more):
-    one, other = (plan.landmarks(panel, dims, workers=w, here=False).least for w in (workers, workers + more))
+    one, other = (plan.landmarks(panel, dims, workers=w, here=False).min_limit for w in (workers, workers + more))
     assert other <= one
 
 
 def test_a_refusal_says_what_for_and_what_else_could_be_done():
-    needs = plan.exact(Stored(Layout(20_000), 8, scratch=10**9), 2)
+    needs = plan.exact(RowStorage(Layout(20_000), 8, scratch=10**9), 2)
     with pytest.raises(BudgetError) as refusal:
         needs.budget(10 * MIB)
     assert str(refusal.value) == (
@@ -126,18 +134,18 @@ def test_a_refusal_says_what_for_and_what_else_could_be_done():
 
 
 def test_the_stage_that_needs_most_refuses():
-    rows = Stored(Layout(5000), 4)
+    rows = RowStorage(Layout(5000), 4)
     small, large = plan.checking(rows), plan.exact(rows, 50)
     with pytest.raises(BudgetError, match="a map of 5,000 points"):
-        plan.require(small.least - 1, small, large)
-    plan.require(large.least, small, large)
+        plan.require(small.min_limit - 1, small, large)
+    plan.require(large.min_limit, small, large)
 
 
 def test_a_process_may_have_its_limit_and_an_interpreter():
     limit = 400 * MIB
     fresh = {"a": (50 * MIB, 60 * MIB), "b": (150 * MIB, 150 * MIB)}
-    assert exceeded(limit, fresh, {"a": limit + FIXED + SPARE, "b": limit + 150 * MIB + KERNELS}) == {}
-    assert exceeded(limit, fresh, {"a": limit + FIXED + SPARE + 1, "b": limit}) == {"a": SPARE + 1}
+    assert exceeded(limit, fresh, {"a": limit + RESERVED_BYTES + SLACK_BYTES, "b": limit + 150 * MIB + KERNELS}) == {}
+    assert exceeded(limit, fresh, {"a": limit + RESERVED_BYTES + SLACK_BYTES + 1, "b": limit}) == {"a": SLACK_BYTES + 1}
     assert "1 process took more memory" in plan.describe_exceeded({"a": 1})
     assert "the most b by 2.0 MiB" in plan.describe_exceeded({"a": MIB, "b": 2 * MIB})
 
@@ -147,10 +155,10 @@ def test_what_a_session_held_before_is_not_the_fault_of_a_run():
     before = {"in-process": (5000 * MIB, 9000 * MIB)}
     assert exceeded(limit, before, {"in-process": 9000 * MIB}) == {}  # the peak is an old one
     assert exceeded(limit, before, {"in-process": 9001 * MIB}) == {"in-process": (9001 - 5480) * MIB}
-    assert exceeded(limit, {}, {"new worker": limit + FIXED + 20 * MIB}) == {"new worker": 20 * MIB}
+    assert exceeded(limit, {}, {"new worker": limit + RESERVED_BYTES + 20 * MIB}) == {"new worker": 20 * MIB}
 
 
 def test_a_pass_that_reads_both_orders_reads_fewer_rows_together():
-    once, thrice = (plan.building(Stored(Layout(20_000), 4, 20_000, copies=copies)) for copies in (1, 3))
+    once, thrice = (plan.building(RowStorage(Layout(20_000), 4, 20_000, copies=copies)) for copies in (1, 3))
     assert once.room(100 * MIB) > 2.9 * thrice.room(100 * MIB) > 0
-    assert isinstance(once, Needs)
+    assert isinstance(once, MemoryRequirement)

@@ -13,7 +13,7 @@ from psmds_dist import PatternSearchMDS
 from psmds_dist.data.points import open_points
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
-from psmds_dist.planning.memory import FIXED
+from psmds_dist.planning.memory import RESERVED_BYTES
 
 MIB = 2**20
 N, MANY, S = 5000, 200_000, 100
@@ -89,7 +89,7 @@ def test_a_process_stays_inside_its_limit_and_an_interpreter(folder, kind):
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=plain)
     peak, cached = (float(word) for word in done.stdout.split())
     print(f"{kind}: {peak / MIB:.0f} MiB, {(peak - limit * MIB) / MIB:.0f} beyond {limit}")
-    assert 20 * MIB < peak <= limit * MIB + FIXED
+    assert 20 * MIB < peak <= limit * MIB + RESERVED_BYTES
     assert {"streamed": cached < 0.8, "cached": cached == 1}.get(kind, True)
 
 
@@ -106,7 +106,7 @@ def test_what_took_more_than_planned_is_told(digits, greedy, estimator):
     with pytest.warns(RuntimeWarning, match=r"^1 process took more memory than .*, the most in-process by 930\.1. GiB"):
         estimator.fit(digits[:200, :200].copy())
     assert estimator.result_.peak_memory == {"in-process": 10**12}
-    assert estimator.result_.over == {"in-process": 10**12 - 2**30 - FIXED}
+    assert estimator.result_.over == {"in-process": 10**12 - 2**30 - RESERVED_BYTES}
 
 
 def test_peaks_are_in_every_result(digits, tmp_path):

@@ -32,7 +32,7 @@ from psmds_dist.core.types import InputError, StopReason
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import open_rows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.solver.checkpoint import NOWHERE, Checkpoint, differences, keeper
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Checkpoint, differences, open_checkpoint
 from psmds_dist.solver.solve import HISTORY, solve
 
 ARRAYS = {"x": np.arange(6.0).reshape(2, 3), "radius": np.float64(0.1), "word": np.array("right")}
@@ -46,7 +46,7 @@ def said():
 @pytest.fixture
 def checkpoint(tmp_path, said):
     kept = Checkpoint(tmp_path / "run.checkpoint", say=said.append, every=0)
-    kept.bind({"a": 1})
+    kept.attach({"a": 1})
     return kept
 
 
@@ -59,17 +59,17 @@ def noisy(n=150, seed=0):
 
 
 def test_the_last_state_comes_back_as_it_was(checkpoint):
-    strand = checkpoint.strand("solve")
-    strand.save(3, lambda: {**ARRAYS, "x": ARRAYS["x"] - 1})
-    strand.save(4, lambda: ARRAYS)
-    found = strand.last()
+    stream = checkpoint.stream("solve")
+    stream.save(3, lambda: {**ARRAYS, "x": ARRAYS["x"] - 1})
+    stream.save(4, lambda: ARRAYS)
+    found = stream.last()
     assert set(found) == set(ARRAYS)
     for name, values in ARRAYS.items():
         np.testing.assert_array_equal(found[name], values)
 
 
 def test_two_generations_are_kept_and_strands_are_apart(checkpoint):
-    one, other = checkpoint.strand("solve"), checkpoint.strand("solve-1")
+    one, other = checkpoint.stream("solve"), checkpoint.stream("solve-1")
     for epoch in range(5):
         one.save(epoch, lambda: ARRAYS)
     other.save(7, lambda: ARRAYS)
@@ -79,30 +79,30 @@ def test_two_generations_are_kept_and_strands_are_apart(checkpoint):
 
 def test_a_strand_whose_states_would_not_be_found_is_refused(checkpoint):
     with pytest.raises(ValueError, match="states of 'fresh' would not be known again"):
-        checkpoint.strand("fresh")
+        checkpoint.stream("fresh")
 
 
 def test_every_changed_byte_is_noticed(checkpoint, said):
-    strand = checkpoint.strand("solve")
-    strand.save(1, lambda: {"x": np.zeros(3)})
-    strand.save(2, lambda: {"x": np.arange(3.0)})
+    stream = checkpoint.stream("solve")
+    stream.save(1, lambda: {"x": np.zeros(3)})
+    stream.save(2, lambda: {"x": np.arange(3.0)})
     newest = checkpoint.folder / "solve.000000002.npz"
     whole = newest.read_bytes()
     for place in range(len(whole)):
         newest.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
-        np.testing.assert_array_equal(strand.last()["x"], np.zeros(3))
+        np.testing.assert_array_equal(stream.last()["x"], np.zeros(3))
     assert len(said) == len(whole)
     assert "solve.000000002.npz is damaged (its digest is not that of its contents)" in said[0]
 
 
 @pytest.mark.parametrize("length", [0, 1, 50, 300])
 def test_a_torn_file_gives_way_to_the_one_before(checkpoint, said, length):
-    strand = checkpoint.strand("solve")
-    strand.save(1, lambda: {"x": np.zeros(99)})
-    strand.save(2, lambda: {"x": np.ones(99)})
+    stream = checkpoint.stream("solve")
+    stream.save(1, lambda: {"x": np.zeros(99)})
+    stream.save(2, lambda: {"x": np.ones(99)})
     newest = checkpoint.folder / "solve.000000002.npz"
     newest.write_bytes(newest.read_bytes()[:length])
-    np.testing.assert_array_equal(strand.last()["x"], np.zeros(99))
+    np.testing.assert_array_equal(stream.last()["x"], np.zeros(99))
     assert len(said) == 1
 
 
@@ -126,20 +126,20 @@ def test_a_file_of_somebody_else_with_the_name_of_a_state_stays(checkpoint, said
     checkpoint.folder.mkdir(parents=True, exist_ok=True)
     contents = somebody_elses(checkpoint.folder)
     assert not checkpoint.found
-    strand = checkpoint.strand("solve")
-    assert strand.last() is None
+    stream = checkpoint.stream("solve")
+    assert stream.last() is None
     assert "solve.000000001.npz is damaged" in said[0]
-    assert not strand.add(1, ARRAYS)
+    assert not stream.add(1, ARRAYS)
     assert "solve.000000001.npz is not a state of psmds-dist and will not be replaced" in said[1]
     for epoch in (2, 3, 4):
-        strand.save(epoch, lambda: ARRAYS)
-    strand.forget()
+        stream.save(epoch, lambda: ARRAYS)
+    stream.forget()
     checkpoint.remove()
     assert {path.name: path.read_bytes() for path in checkpoint.folder.iterdir()} == contents
 
 
 def test_what_a_killed_process_left_of_a_state_is_removed(checkpoint):
-    checkpoint.strand("solve").save(1, lambda: ARRAYS)
+    checkpoint.stream("solve").save(1, lambda: ARRAYS)
     whole = (checkpoint.folder / "solve.000000001.npz").read_bytes()
     for length in (0, 64, 200, len(whole)):  # its digest is written last
         left = bytes(64) + whole[64:]
@@ -149,17 +149,17 @@ def test_what_a_killed_process_left_of_a_state_is_removed(checkpoint):
 
 
 def test_nothing_whole_is_nothing(checkpoint, said):
-    strand = checkpoint.strand("solve")
-    strand.save(1, lambda: ARRAYS)
+    stream = checkpoint.stream("solve")
+    stream.save(1, lambda: ARRAYS)
     (checkpoint.folder / "solve.000000001.npz").write_bytes(b"PK")
-    assert strand.last() is None
+    assert stream.last() is None
     assert len(said) == 1
 
 
 def test_a_pickle_is_never_read(checkpoint, said):
-    strand = checkpoint.strand("solve")
-    strand.save(1, lambda: {"x": np.array([{}], dtype=object)})
-    assert strand.last() is None
+    stream = checkpoint.stream("solve")
+    stream.save(1, lambda: {"x": np.array([{}], dtype=object)})
+    assert stream.last() is None
     assert "allow_pickle" in said[0]
 
 
@@ -174,12 +174,12 @@ def test_keeping_is_rare_where_it_is_dear(tmp_path, monkeypatch):
         write(name, arrays)
 
     monkeypatch.setattr(kept, "write", slow)
-    strand = kept.strand("solve")
+    stream = kept.stream("solve")
     written = []
     for epoch in range(1000):
         now[0] += 0.5
         before = now[0]
-        strand.save(epoch, lambda: ARRAYS)
+        stream.save(epoch, lambda: ARRAYS)
         if now[0] > before:
             written.append(epoch)
     assert written[0] == 1  # a second of work
@@ -211,31 +211,31 @@ def test_differences_are_named(before, now, said):
 
 
 def test_nowhere_keeps_nothing():
-    strand = NOWHERE.strand("solve")
-    strand.save(1, lambda: ARRAYS, now=True)
-    assert strand.last() is None
-    assert not strand.add(1, ARRAYS)
-    assert not strand.pieces()
-    assert not strand.due
+    stream = NO_CHECKPOINT.stream("solve")
+    stream.save(1, lambda: ARRAYS, now=True)
+    assert stream.last() is None
+    assert not stream.add(1, ARRAYS)
+    assert not stream.pieces()
+    assert not stream.should_save
 
 
 def test_strands_share_one_clock(tmp_path):
-    """Many short starts, each with a strand of its own, are kept as one long one is."""
+    """Many short starts, each with a stream of its own, are kept as one long one is."""
     checkpoint = Checkpoint(tmp_path / "kept", every=0.2)
-    assert not checkpoint.strand("solve-0").due
+    assert not checkpoint.stream("solve-0").should_save
     time.sleep(0.21)
-    assert checkpoint.strand("solve-1").due
-    checkpoint.strand("solve-2").save(0, lambda: ARRAYS)
-    assert not checkpoint.strand("solve-3").due
+    assert checkpoint.stream("solve-1").should_save
+    checkpoint.stream("solve-2").save(0, lambda: ARRAYS)
+    assert not checkpoint.stream("solve-3").should_save
 
 
 # --- solves ---------------------------------------------------------------------------------------------------
 
 
-def solved(matrix, config, kept=NOWHERE, **how):
+def solved(matrix, config, kept=NO_CHECKPOINT, **how):
     rows = ArrayRows(matrix, dtype="float64")
     scale = float(np.sqrt((matrix**2).sum() / (len(matrix) * (len(matrix) - 1))))
-    return solve(rows, config, InProcessExecutor(), scale=scale, budget=2**30, kept=kept.strand("solve"), **how)
+    return solve(rows, config, InProcessExecutor(), scale=scale, budget=2**30, kept=kept.stream("solve"), **how)
 
 
 def same(found, wanted):
@@ -434,8 +434,8 @@ def test_what_resume_needs(make, tmp_path):
 
 
 def test_no_folder_is_nowhere():
-    with keeper(None, False) as found:
-        assert found is NOWHERE
+    with open_checkpoint(None, False) as found:
+        assert found is NO_CHECKPOINT
 
 
 def test_info_tells_of_a_run_that_has_not_ended(tmp_path):
@@ -532,7 +532,7 @@ def test_another_landmark_run_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Checkpoint.__init__, "__kwdefaults__", {**Checkpoint.__init__.__kwdefaults__, "every": 0.0})
     how = {"n_landmarks": 30, "random_state": 0, "checkpoint": tmp_path / "kept"}
     with monkeypatch.context() as patch:
-        cut_at(patch, "landmarks.solver.fit.seat", 0)
+        cut_at(patch, "landmarks.solver.fit.fix_landmarks", 0)
         with pytest.raises(Stop):
             LandmarkMDS(**how).fit(matrix)
     with pytest.raises(InputError, match="landmarks was '[0-9a-f]+', is '[0-9a-f]+'"):
@@ -698,12 +698,12 @@ def test_a_lost_scheduler_leaves_distances_that_go_on(tmp_path):
 def test_an_unfinished_run_gives_way_to_one_that_has_begun(tmp_path, store, command):
     target = tmp_path / "map.zarr"
     older = Checkpoint(f"{target}.checkpoint", every=0)
-    older.bind({"a": 1})
-    older.strand("solve").save(1, lambda: ARRAYS)
+    older.attach({"a": 1})
+    older.stream("solve").save(1, lambda: ARRAYS)
     run = [*command, "--overwrite", "-q"]
     mistyped = CliRunner().invoke(main, [*run, str(tmp_path), str(target)])
     assert mistyped.exit_code == 1
-    np.testing.assert_array_equal(older.strand("solve").last()["x"], ARRAYS["x"])
+    np.testing.assert_array_equal(older.stream("solve").last()["x"], ARRAYS["x"])
     begun = CliRunner().invoke(main, [*run, str(store), str(target)])
     assert begun.exit_code == 0, begun.output
     assert not older.folder.exists()

@@ -9,23 +9,23 @@ from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.data import cache as rows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.solver.epoch import Field, bad_moves_epoch, monotone_epoch, moved
+from psmds_dist.solver.epoch import Objective, apply_moves, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.schedule import EpochPlan, State, plan_epoch
-from psmds_dist.solver.tasks import Held, Measure, Pick, Propose, gather, points_of
+from psmds_dist.solver.tasks import CachedRows, Measure, Propose, SelectColumns, gather, points_of
 
 
 @pytest.fixture(autouse=True)
 def _no_rows_held():
     yield
-    rows.release()
+    rows.clear_row_cache()
 
 
 def problem(n=60, dims=2, seed=0):
     rng = np.random.default_rng(seed)
     t = distances(rng.normal(size=(n, dims + 2)))
     x = rng.normal(size=(n, dims))
-    field = Field(Held(MatrixRows(t, band=3, token=str(seed)), 10 * t.nbytes), InProcessExecutor())
-    return t, x, field
+    objective = Objective(CachedRows(MatrixRows(t, band=3, token=str(seed)), 10 * t.nbytes), InProcessExecutor())
+    return t, x, objective
 
 
 def simultaneous_rounds(t, x, plan, monotone):
@@ -45,10 +45,10 @@ def simultaneous_rounds(t, x, plan, monotone):
 
 @pytest.mark.parametrize("dims", [1, 2, 3, 4])
 def test_an_epoch_is_two_rounds_of_simultaneous_moves(dims):
-    t, x, field = problem(dims=dims)
+    t, x, objective = problem(dims=dims)
     state = State(np.ascontiguousarray(x.T), 0.5)
-    plan = plan_epoch(state, SolverConfig(n_components=dims), field.held.layout, 1.0, t.dtype)
-    report = bad_moves_epoch(field, state, plan)
+    plan = plan_epoch(state, SolverConfig(n_components=dims), objective.rows.layout, 1.0, t.dtype)
+    report = bad_moves_epoch(objective, state, plan)
     wanted, met = simultaneous_rounds(t, x, plan, monotone=False)
     assert_array_equal(report.x.T, wanted)
     assert report.error == pytest.approx(met, rel=1e-12)
@@ -57,10 +57,10 @@ def test_an_epoch_is_two_rounds_of_simultaneous_moves(dims):
 
 
 def test_a_monotone_epoch_takes_the_summed_step_when_it_lowers_the_error():
-    t, x, field = problem()
+    t, x, objective = problem()
     state = State(np.ascontiguousarray(x.T), 0.25)
-    plan = plan_epoch(state, SolverConfig(bad_moves=False), field.held.layout, 1.0, t.dtype)
-    report = monotone_epoch(field, state, plan)
+    plan = plan_epoch(state, SolverConfig(bad_moves=False), objective.rows.layout, 1.0, t.dtype)
+    report = monotone_epoch(objective, state, plan)
     wanted, _ = simultaneous_rounds(t, x, plan, monotone=True)
     assert_array_equal(report.x.T, wanted)
     assert report.error == pytest.approx(error(t, wanted), rel=1e-12)
@@ -72,21 +72,21 @@ def test_a_monotone_epoch_shrinks_a_step_that_worsens_the_map():
     """All points at one place: each would gain by leaving, but all of them together gain nothing."""
     n = 40
     t = 1 - np.eye(n)
-    field = Field(Held(MatrixRows(t), 10 * t.nbytes), InProcessExecutor())
+    objective = Objective(CachedRows(MatrixRows(t), 10 * t.nbytes), InProcessExecutor())
     start = np.zeros((1, n))
-    plan = EpochPlan(4 / 3, (tuple(range(field.held.layout.count)),), (0,), "float64")
+    plan = EpochPlan(4 / 3, (tuple(range(objective.rows.layout.count)),), (0,), "float64")
     assert error(t, np.full((n, 1), 4 / 3)) == error(t, start.T)
-    report = monotone_epoch(field, State(start, plan.radius), plan)
+    report = monotone_epoch(objective, State(start, plan.radius), plan)
     assert report.moved == n // 2
     assert report.error == pytest.approx(error(t, report.x.T), rel=1e-12)
     assert report.error < error(t, start.T)
 
 
-class FakeField:
+class FakeObjective:
     """An error that is a formula of the coordinates, with proposals from a table."""
 
     def __init__(self, formula, gain_of):
-        self.held = SimpleNamespace(layout=Layout(4))
+        self.rows = SimpleNamespace(layout=Layout(4))
         self._formula, self._gain_of = formula, gain_of
 
     def propose(self, x, plan, blocks):
@@ -109,31 +109,31 @@ def test_a_gain_below_rounding_does_not_hide_the_movers_of_the_other_round():
         # point 1 looks best after the idle move of point 0, point 3 before it
         return {0: -1e-20, 1: -1.0 if x[0] else -0.5, 2: 1.0, 3: -0.7}[i]
 
-    report = monotone_epoch(FakeField(formula, gain_of), State(np.zeros((1, 4)), 1.0), plan)
+    report = monotone_epoch(FakeObjective(formula, gain_of), State(np.zeros((1, 4)), 1.0), plan)
     assert (report.error, report.moved) == (0.0, 1)
     assert_array_equal(report.x, [[0, 0, 0, 1]])
 
 
 def test_a_monotone_epoch_stays_where_only_rounding_would_gain():
     plan = EpochPlan(1.0, ((0, 2), (1, 3)), (0,), "float64")
-    field = FakeField(lambda x: 5.0, lambda x, i: -1e-20)
+    objective = FakeObjective(lambda x: 5.0, lambda x, i: -1e-20)
     state = State(np.zeros((1, 4)), 1.0)
-    report = monotone_epoch(field, state, plan)
+    report = monotone_epoch(objective, state, plan)
     assert (report.error, report.moved) == (5.0, 0)
     assert report.x is state.x
 
 
 def test_moves_go_along_the_axes_that_were_tried():
     plan = EpochPlan(0.5, (), (1, 3), "float64")
-    after = moved(np.zeros((4, 5)), np.array([0, 2, 3, 4]), np.array([0, 1, 2, 3], dtype=np.int16), plan)
+    after = apply_moves(np.zeros((4, 5)), np.array([0, 2, 3, 4]), np.array([0, 1, 2, 3], dtype=np.int16), plan)
     wanted = np.zeros((4, 5))
     wanted[1, 0], wanted[1, 2], wanted[3, 3], wanted[3, 4] = 0.5, -0.5, 0.5, -0.5
     assert_array_equal(after, wanted)
 
 
 def test_what_is_gathered_is_in_the_order_of_points_however_it_arrives():
-    t, x, field = problem(n=99)
-    held, layout = field.held, field.held.layout
+    t, x, objective = problem(n=99)
+    rows, layout = objective.rows, objective.rows.layout
     columns = np.array([5, 1, 98])
 
     class Scrambled(InProcessExecutor):
@@ -144,11 +144,11 @@ def test_what_is_gathered_is_in_the_order_of_points_however_it_arrives():
     blocks = [30, 2, 17, 32, 5, 4, 31]
     points = points_of(layout, blocks)
     assert list(points) == sorted(i for b in blocks for i in range(*layout.bounds(b)))
-    (part,) = gather(Scrambled(), Pick(held, columns), layout, blocks)
+    (part,) = gather(Scrambled(), SelectColumns(rows, columns), layout, blocks)
     assert_array_equal(part, t[np.ix_(points, columns)])
-    (sums,) = gather(Scrambled(), Measure(held, np.ascontiguousarray(x.T)), layout, blocks)
+    (sums,) = gather(Scrambled(), Measure(rows, np.ascontiguousarray(x.T)), layout, blocks)
     assert_allclose(sums[:, 2], (t[points] ** 2).sum(axis=1), rtol=1e-12)
-    best, gain, errors = gather(Scrambled(), Propose(held, np.ascontiguousarray(x.T), 0.5, (0, 1)), layout, blocks)
+    best, gain, errors = gather(Scrambled(), Propose(rows, np.ascontiguousarray(x.T), 0.5, (0, 1)), layout, blocks)
     wanted_errors, wanted = gains_by_recomputing(t, x, points, search_directions(2, 0.5))
     assert best.dtype == np.int16
     assert_array_equal(best, wanted.argmin(axis=1))

@@ -132,16 +132,16 @@ def test_noisy_data_end_where_moves_drown_in_the_residual():
 def test_an_exploded_map_does_not_end_a_solve(mse):
     config = SolverConfig()
     assert schedule.end_radius(config, 1.0, mse) <= 0.025
-    assert schedule.small_gain(1e3, mse, config) == config.eps
+    assert schedule.stall_threshold(1e3, mse, config) == config.eps
 
 
 def test_a_solve_that_begins_near_its_end_halves_the_radius_earlier():
     near = SolverConfig(radius=0.5)
-    assert schedule.small_gain(0.3, 1.0, near) == pytest.approx(0.06)
-    assert schedule.small_gain(0.003, 1.0, near) == near.eps
-    assert schedule.small_gain(0.3, 1.0, SolverConfig(radius=0.5, eps=0.1)) == 0.1
+    assert schedule.stall_threshold(0.3, 1.0, near) == pytest.approx(0.06)
+    assert schedule.stall_threshold(0.003, 1.0, near) == near.eps
+    assert schedule.stall_threshold(0.3, 1.0, SolverConfig(radius=0.5, eps=0.1)) == 0.1
     for far in (SolverConfig(), SolverConfig(radius=0.51), SolverConfig(radius=0.5, bad_moves=False)):
-        assert schedule.small_gain(0.3, 1.0, far) == far.eps
+        assert schedule.stall_threshold(0.3, 1.0, far) == far.eps
     report = EpochReport(X, 25.0, 5)
     for was, radius in ((26.4, 0.15), (26.6, 0.3)):  # gains of 5.6 % and 6.4 %
         assert advance(State(X, 0.3, 3, was), report, near, 1.0)[0].radius == radius

@@ -22,7 +22,7 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.datasets import make_swiss_roll
 from sklearn.neighbors import kneighbors_graph
 
-from psmds_dist.cli.app import end
+from psmds_dist.cli.app import finish_run
 from psmds_dist.core.config import RADIUS_TOL, SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.stress import canonical
@@ -32,14 +32,14 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels import jit
 from psmds_dist.solver import schedule
-from psmds_dist.solver.checkpoint import NOWHERE
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT
 from psmds_dist.solver.solve import solve
 
 
 @pytest.fixture(autouse=True)
 def _no_rows_held():
     yield
-    rows.release()
+    rows.clear_row_cache()
 
 
 def embed(t, *, source=None, budget=10**9, threads=None, start=None, on_epoch=None, **config):
@@ -495,8 +495,8 @@ def test_the_command_line_can_end_for_every_reason(reason):
     """Without a fault, or with a sentence that ends in what to do, and an exit code of its own."""
     codes = {StopReason.INTERRUPTED: 130, StopReason.LOST: 75, StopReason.FATAL: 1}
     if reason not in codes:
-        assert end(reason, "map.zarr", NOWHERE) is None
+        assert finish_run(reason, "map.zarr", NO_CHECKPOINT) is None
         return
     with pytest.raises(click.ClickException, match=r"the same command with --resume goes on\.$") as caught:
-        end(reason, "map.zarr", NOWHERE)
+        finish_run(reason, "map.zarr", NO_CHECKPOINT)
     assert caught.value.exit_code == codes[reason]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from psmds_dist.utils.atomic import built_beside, file_beside, moved_aside
+from psmds_dist.utils.atomic import atomic_directory, atomic_file, moved_aside
 
 LEFT = ".map.zarr.new-0123456789ab"
 OLD = ".map.zarr.old-ba9876543210"
@@ -17,7 +17,7 @@ OTHERS = [
 
 
 def build(path, contents="new"):
-    with built_beside(path) as fresh:
+    with atomic_directory(path) as fresh:
         fresh.mkdir()
         (fresh / "part").write_text(contents)
 
@@ -42,7 +42,7 @@ def test_what_killed_processes_left_goes_when_the_work_is_done(target):
 
 
 def test_nothing_goes_before(target):
-    with pytest.raises(FileNotFoundError), built_beside(target):
+    with pytest.raises(FileNotFoundError), atomic_directory(target):
         pass  # nothing has been built
     assert names(target.parent) == sorted([*OTHERS, LEFT, OLD])
 
@@ -63,13 +63,13 @@ def test_an_older_directory_comes_back_when_its_successor_does_not(tmp_path):
 
 
 def test_a_file_that_is_not_finished_is_not_there(tmp_path):
-    with pytest.raises(TypeError), file_beside(tmp_path / "state") as fresh, fresh.open("wb") as file:
+    with pytest.raises(TypeError), atomic_file(tmp_path / "state") as fresh, fresh.open("wb") as file:
         file.writelines([b"half", None])
     assert names(tmp_path) == []
-    with file_beside(tmp_path / "state") as fresh:
+    with atomic_file(tmp_path / "state") as fresh:
         fresh.write_bytes(b"whole")
     assert (tmp_path / "state").read_bytes() == b"whole"
-    with file_beside(tmp_path / "state") as fresh:
+    with atomic_file(tmp_path / "state") as fresh:
         fresh.write_bytes(b"newer")
         assert (tmp_path / "state").read_bytes() == b"whole"
     assert (tmp_path / "state").read_bytes() == b"newer"

@@ -19,13 +19,13 @@ from psmds_dist import PatternSearchMDS
 from psmds_dist.api.results import read_result
 from psmds_dist.cli.app import main
 from psmds_dist.core.errors import StorageError
-from psmds_dist.utils.atomic import built_beside
-from psmds_dist.utils.locks import owned
+from psmds_dist.utils.atomic import atomic_directory
+from psmds_dist.utils.locks import exclusive_lock
 
 OWNER = """
 import sys
-from psmds_dist.utils.locks import owned
-with owned(sys.argv[1]):
+from psmds_dist.utils.locks import exclusive_lock
+with exclusive_lock(sys.argv[1]):
     print(flush=True)
     input()
 """
@@ -33,12 +33,12 @@ COUNTING = """
 import sys
 from pathlib import Path
 from psmds_dist.core.errors import StorageError
-from psmds_dist.utils.locks import owned
+from psmds_dist.utils.locks import exclusive_lock
 
 done = 0
 while done < 60:
     try:
-        with owned(sys.argv[1] + "/place") as certain:
+        with exclusive_lock(sys.argv[1] + "/place") as certain:
             assert certain
             count = Path(sys.argv[1], "count")
             count.write_text(str(int(count.read_text()) + 1))
@@ -64,11 +64,11 @@ def test_an_owner_is_named_and_leaves_nothing_when_killed(tmp_path):
     place = tmp_path / "map.zarr"
     with another_owner(place) as process:
         sentence = f"map.zarr is being written by process {process.pid} on {socket.gethostname()}: wait until"
-        with pytest.raises(StorageError, match=sentence), owned(place):
+        with pytest.raises(StorageError, match=sentence), exclusive_lock(place):
             raise AssertionError("owned twice")
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        with owned(place) as certain:
+        with exclusive_lock(place) as certain:
             assert certain
     assert not list(tmp_path.iterdir())
 
@@ -93,7 +93,7 @@ def test_a_lock_is_not_taken_on_a_file_that_has_lost_its_name(tmp_path, monkeypa
         flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with owned(tmp_path / "map") as certain:
+    with exclusive_lock(tmp_path / "map") as certain:
         assert certain
         assert file.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
     assert len(calls) == 2
@@ -105,12 +105,12 @@ def test_a_thread_may_ask_again_and_another_may_not(tmp_path):
 
     def other():
         try:
-            with owned(tmp_path / "map"):
+            with exclusive_lock(tmp_path / "map"):
                 pass
         except StorageError:
             refused.append(True)
 
-    with owned(tmp_path / "map"), owned(tmp_path / "link") as certain:
+    with exclusive_lock(tmp_path / "map"), exclusive_lock(tmp_path / "link") as certain:
         assert certain
         thread = threading.Thread(target=other)
         thread.start()
@@ -121,10 +121,10 @@ def test_a_thread_may_ask_again_and_another_may_not(tmp_path):
 
 
 def test_folders_go_again_where_nothing_came_of_them(tmp_path):
-    with owned(tmp_path / "a/b/map"):
+    with exclusive_lock(tmp_path / "a/b/map"):
         assert (tmp_path / "a/b").is_dir()
     assert not list(tmp_path.iterdir())
-    with owned(tmp_path / "a/b/map"):
+    with exclusive_lock(tmp_path / "a/b/map"):
         (tmp_path / "a/file").touch()
     assert os.listdir(tmp_path / "a") == ["file"]
 
@@ -137,9 +137,9 @@ def test_without_locks_all_goes_on_but_nothing_is_swept(tmp_path, monkeypatch, m
     monkeypatch.setattr(fcntl, "flock", none)
     left = tmp_path / ".map.new-0123456789ab"
     left.mkdir()
-    with owned(tmp_path / "map") as certain:
+    with exclusive_lock(tmp_path / "map") as certain:
         assert not certain
-    with built_beside(tmp_path / "map") as fresh:
+    with atomic_directory(tmp_path / "map") as fresh:
         fresh.mkdir()
     assert sorted(os.listdir(tmp_path)) == [left.name, "map"]
 
@@ -156,7 +156,7 @@ def test_what_another_user_has_made_can_be_locked(tmp_path, monkeypatch):
 
     with another_owner(tmp_path / "map"):
         monkeypatch.setattr(os, "open", refusing)
-        with pytest.raises(StorageError, match="is being written by"), owned(tmp_path / "map"):
+        with pytest.raises(StorageError, match="is being written by"), exclusive_lock(tmp_path / "map"):
             raise AssertionError("owned twice")
 
 
@@ -227,12 +227,12 @@ def test_a_file_of_somebody_else_with_the_name_of_a_lock_stays(tmp_path, linked)
         lock.symlink_to(mine)
     else:
         lock.write_text("notes")
-    with owned(tmp_path / "map.zarr") as certain:
+    with exclusive_lock(tmp_path / "map.zarr") as certain:
         assert not certain
     assert lock.read_text() == mine.read_text() == "notes"
     assert lock.is_symlink() == linked
 
 
 def test_nobody_owns_the_root():
-    with owned("/") as certain:
+    with exclusive_lock("/") as certain:
         assert not certain

@@ -8,26 +8,26 @@ Checksums are written with the chunks, and tested by the input check and when a 
 time, not by every pass: testing takes a fifth of the speed of a cached read.
 """
 
+from psmds_dist.data.store.check_cache import load_check, load_facts, save_check, save_facts
 from psmds_dist.data.store.describing import describe
-from psmds_dist.data.store.facts import load_check, load_facts, save_check, save_facts
 from psmds_dist.data.store.opening import open_panel, open_rows, open_table, shape_at
-from psmds_dist.data.store.places import require_apart
+from psmds_dist.data.store.paths import require_apart
 from psmds_dist.data.store.reading import PanelRows, ZarrRows
-from psmds_dist.data.store.results import read_result, require_result_place, rescued, write_result
+from psmds_dist.data.store.results import read_result, require_result_place, save_to_fallback, write_result
 from psmds_dist.data.store.targets import PanelTarget, Target
-from psmds_dist.data.store.writing import begun, create, create_panel
-from psmds_dist.utils.atomic import file_beside
+from psmds_dist.data.store.writing import create, create_panel, is_unfinished
+from psmds_dist.utils.atomic import atomic_file
 
 __all__ = [
     "PanelRows",
     "PanelTarget",
     "Target",
     "ZarrRows",
-    "begun",
+    "atomic_file",
     "create",
     "create_panel",
     "describe",
-    "file_beside",
+    "is_unfinished",
     "load_check",
     "load_facts",
     "open_panel",
@@ -36,9 +36,9 @@ __all__ = [
     "read_result",
     "require_apart",
     "require_result_place",
-    "rescued",
     "save_check",
     "save_facts",
+    "save_to_fallback",
     "shape_at",
     "write_result",
 ]

@@ -8,8 +8,8 @@ from typing import Any
 import zarr
 
 from psmds_dist.core.layout import format_bytes
-from psmds_dist.data.store.facts import load_facts
-from psmds_dist.data.store.nodes import open_ours, read_header
+from psmds_dist.data.store.check_cache import load_facts
+from psmds_dist.data.store.header import open_ours, read_header
 from psmds_dist.data.store.opening import (
     arrays_within,
     dissimilarities_within,

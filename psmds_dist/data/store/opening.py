@@ -20,7 +20,7 @@ from psmds_dist.core.types import InputError
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.formats import NPY, begins_with, other_format
 from psmds_dist.data.store.decoding import bounded, most_stored
-from psmds_dist.data.store.nodes import (
+from psmds_dist.data.store.header import (
     FORMAT,
     PART_OF_STORE,
     ZARR_ERRORS,
@@ -31,8 +31,8 @@ from psmds_dist.data.store.nodes import (
     open_ours,
     read_header,
 )
+from psmds_dist.data.store.integrity import require_seal
 from psmds_dist.data.store.reading import ARRAY, PANEL, PanelRows, ZarrRows, files_of, fingerprint
-from psmds_dist.data.store.sealing import require_seal
 
 MOST_CHUNKS = 10**8
 """Chunks of an array that can be counted in a minute or two; what has more is refused at once."""

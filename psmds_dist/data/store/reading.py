@@ -20,9 +20,9 @@ from psmds_dist.core.arrays import fill
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError, Ints, Rows
 from psmds_dist.data.store.chunkfile import ChunkFile, fold, list_chunks, native_little, rows_of
-from psmds_dist.data.store.nodes import ZARR_ERRORS, Header, directory, location, read_header
-from psmds_dist.data.store.sealing import listed
-from psmds_dist.utils.pickling import Parcel
+from psmds_dist.data.store.header import ZARR_ERRORS, Header, directory, location, read_header
+from psmds_dist.data.store.integrity import listed
+from psmds_dist.utils.pickling import PickledOnce
 
 ARRAY = "dissimilarities"
 PANEL = "panel"
@@ -51,7 +51,7 @@ def fingerprint(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]]) -
 
 
 @dataclass(frozen=True, eq=False)
-class ZarrRows(Parcel):
+class ZarrRows(PickledOnce):
     """Rows of a square Zarr array: one of our stores, or a user's own array in place."""
 
     array: zarr.Array[Any]

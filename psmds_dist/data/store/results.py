@@ -16,12 +16,12 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from psmds_dist.core.types import InputError, StorageError
-from psmds_dist.data.store.nodes import FORMAT, KEY, damage_told, open_ours, read_header
-from psmds_dist.data.store.places import PathLike, place_of, require_apart, require_ours, require_writable
+from psmds_dist.data.store.header import FORMAT, KEY, damage_told, open_ours, read_header
+from psmds_dist.data.store.integrity import digest_of_list, listed, require_seal, sealed
+from psmds_dist.data.store.paths import PathLike, place_of, require_apart, require_ours, require_writable
 from psmds_dist.data.store.reading import IDS
-from psmds_dist.data.store.sealing import digest_of_list, listed, require_seal, sealed
 from psmds_dist.data.store.writing import versions, write_ids
-from psmds_dist.utils.atomic import built_beside, is_free
+from psmds_dist.utils.atomic import atomic_directory, is_free
 
 KIND = "result"
 
@@ -60,10 +60,10 @@ def write_result(
         write(place)
     except OSError as error:
         reason = (error.strerror or str(error)).rstrip(".")
-        raise StorageError(f"{place} cannot be written ({reason}); {rescued(write)}.") from None
+        raise StorageError(f"{place} cannot be written ({reason}); {save_to_fallback(write)}.") from None
 
 
-def rescued(write: Callable[[Path], object]) -> str:
+def save_to_fallback(write: Callable[[Path], object]) -> str:
     """Write a result to the first of some other directories that takes it, and say how that went."""
     folders = _shelters()
     for folder in folders:
@@ -86,7 +86,7 @@ def _shelters() -> list[Path]:
 def _write(
     place: Path, arrays: Mapping[str, np.ndarray[Any, Any]], attributes: Mapping[str, Any], ids: Sequence[str] | None
 ) -> None:
-    with built_beside(place) as fresh:
+    with atomic_directory(place) as fresh:
         group = zarr.create_group(str(fresh), zarr_format=3, attributes=dict(attributes))
         for name, values in arrays.items():
             group.create_array(

@@ -12,12 +12,12 @@ import zarr
 
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputCheck, InputError, Ints, Rows, StorageError
+from psmds_dist.data.store.check_cache import save_check, save_facts
 from psmds_dist.data.store.chunkfile import remove_partial, rows_of
-from psmds_dist.data.store.facts import save_check, save_facts
-from psmds_dist.data.store.nodes import KEY, directory, read_header
+from psmds_dist.data.store.header import KEY, directory, read_header
+from psmds_dist.data.store.integrity import sealed
 from psmds_dist.data.store.opening import open_panel, open_rows
 from psmds_dist.data.store.reading import IDS, LANDMARKS, PanelRows, ZarrRows, chunk_file
-from psmds_dist.data.store.sealing import sealed
 from psmds_dist.utils.atomic import remove
 
 

@@ -16,12 +16,12 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError, Ints
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.store.chunkfile import list_chunks, remove_partial
-from psmds_dist.data.store.nodes import FORMAT, KEY, PART_OF_STORE, directory, header_at
-from psmds_dist.data.store.places import place_of, require_ours, require_writable
+from psmds_dist.data.store.header import FORMAT, KEY, PART_OF_STORE, directory, header_at
+from psmds_dist.data.store.integrity import digest_of_list
+from psmds_dist.data.store.paths import place_of, require_ours, require_writable
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS, PANEL
-from psmds_dist.data.store.sealing import digest_of_list
 from psmds_dist.data.store.targets import PanelTarget, Target
-from psmds_dist.utils.atomic import built_beside, is_free
+from psmds_dist.utils.atomic import atomic_directory, is_free
 
 
 def create(
@@ -111,7 +111,7 @@ def create_panel(
     return PanelTarget(str(place), array, source_fingerprint)
 
 
-def begun(path: str | os.PathLike[str]) -> bool:
+def is_unfinished(path: str | os.PathLike[str]) -> bool:
     """Whether there is an unfinished store with some chunks, which `create` goes on with."""
     place = Path(os.path.realpath(path))
     header = header_at(place)
@@ -131,7 +131,7 @@ def _begin(
     require_writable(place)
     nbytes = layout.n * layout.columns * np.dtype(wanted["dtype"]).itemsize
     if not _continues(place, wanted, nbytes, overwrite):
-        with built_beside(place) as fresh:
+        with atomic_directory(place) as fresh:
             _lay_out(fresh, wanted, layout, ids, landmarks)
     array = zarr.open_array(str(place / wanted["kind"]), mode="r+").with_config({"write_empty_chunks": True})
     remove_partial(directory(array))

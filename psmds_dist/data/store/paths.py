@@ -13,7 +13,7 @@ from pathlib import Path
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.types import InputError, StorageError
 from psmds_dist.data.store.chunkfile import HALF
-from psmds_dist.data.store.nodes import Header, header_at
+from psmds_dist.data.store.header import Header, header_at
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS
 from psmds_dist.utils.atomic import folder_above, sibling
 
@@ -96,7 +96,7 @@ def require_writable(place: Path, nbytes: int = 0, freed: int = 0) -> None:
 
 
 def _unwritable(above: Path, place: Path) -> str | None:
-    """Why what `built_beside` makes cannot be made: it is made and removed, since rights do not tell all."""
+    """Why what `atomic_directory` makes cannot be made: it is made and removed, since rights do not tell all."""
     if not os.access(above, os.W_OK | os.X_OK):
         return os.strerror(errno.EACCES)
     trial = sibling(above / place.name, "new")

@@ -15,12 +15,12 @@ from typing import Any, cast
 import numpy as np
 import zarr
 
-from psmds_dist.data.store.nodes import Header, damage_told, location, metadata_file, read_header
+from psmds_dist.data.store.header import Header, damage_told, location, metadata_file, read_header
 
 SEAL = "seal"
 
 _NOT_SEALED = frozenset({SEAL, "check", "checked"})
-"""What is written later, and bound to the data in its own way (`psmds_dist.data.store.facts`)."""
+"""What is written later, and bound to the data in its own way (`psmds_dist.data.store.check_cache`)."""
 
 
 _FREE = frozenset({"attributes", "dimension_names"})

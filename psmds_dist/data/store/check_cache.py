@@ -10,9 +10,9 @@ import zarr
 from zarr.storage import LocalStore
 
 from psmds_dist.core.types import InputCheck
-from psmds_dist.data.store.nodes import KEY, Header, directory
+from psmds_dist.data.store.header import KEY, Header, directory
+from psmds_dist.data.store.integrity import digest
 from psmds_dist.data.store.reading import ZarrRows
-from psmds_dist.data.store.sealing import digest
 
 
 def load_check(rows: ZarrRows) -> InputCheck | None:
