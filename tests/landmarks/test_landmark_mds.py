@@ -321,7 +321,7 @@ def test_a_point_at_a_landmark_of_a_polished_map_goes_near_it():
     [
         (
             np.zeros((3, 39)),
-            "X must have a column for each of the 40 landmarks, in the order of landmarks_, or all 260 as in fit, not 39",
+            "a column for each of the 40 landmarks, in the order of landmarks_, or all 260 as in fit, not 39",
         ),
         (np.zeros(40), r"X must be a two-dimensional array of numbers, not float64 of shape \(40,\)"),
         ([["a"] * 40], "X must be a two-dimensional array of numbers"),
