@@ -94,8 +94,8 @@ def test_the_estimates(options, cells):
     rows, memory, passes, read = cells.split(" | ")
     printed = call(f"psmds plan {options} {common}")
     assert re.search(rf"^rows +{rows}[ ,]", printed, re.MULTILINE)
-    assert re.search(rf" {memory} a process$", printed, re.MULTILINE)
-    assert re.search(rf"^passes +{passes} over", printed, re.MULTILINE)
+    assert re.search(rf" {memory} ", printed)
+    assert re.search(rf"^passes +{passes} ", printed, re.MULTILINE)
     assert re.search(rf" {read} read,", printed)
 
 
