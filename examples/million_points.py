@@ -21,9 +21,7 @@ def main() -> None:
     low, high = mds.stress_interval_
     print(f"{n:,} points in {time.perf_counter() - began:.1f} s")
     print(f"normalized stress on held-out pairs {mds.normalized_stress_:.4f} ({low:.4f} to {high:.4f})")
-    print(
-        "with fewer landmarks:", ", ".join(f"{c['n_landmarks']}: {c['normalized_stress']:.4f}" for c in mds.curve_)
-    )
+    print("with fewer landmarks:", ", ".join(f"{c['n_landmarks']}: {c['normalized_stress']:.4f}" for c in mds.curve_))
 
     new = centres[:5] + random.standard_normal((5, 16))
     with tempfile.TemporaryDirectory() as folder:
