@@ -1,4 +1,4 @@
-"""How a case ends: right, refused with a sentence, or a fault."""
+"""Outcomes of a case: correct, refused with one sentence, or a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_A_LINE = "the landmarks span only"
 
 
 class Fault(AssertionError):
-    """Something that must not happen."""
+    """A failure."""
 
 
 Entry = Callable[[Chooser, Path], str]
@@ -32,7 +32,7 @@ Entry = Callable[[Chooser, Path], str]
 
 
 def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:
-    """Call; what comes must be as the verdict has it."""
+    """Call and compare the outcome with the verdict."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -70,7 +70,7 @@ def _last_frames(error: BaseException) -> str:
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """A directory for one case."""
+    """Directory for one case."""
     folder = Path(tempfile.mkdtemp(prefix="psmds-fuzz-"))
     try:
         yield folder
