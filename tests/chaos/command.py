@@ -11,10 +11,10 @@ FILE_SIZE = "PSMDS_CHAOS_FILE_SIZE"
 
 OUTPUT = "PSMDS_CHAOS_OUTPUT"
 CLOSED, FULL = "closed", "full"
-"""Ways to lose it."""
+"""Ways to lose standard output."""
 
 PORTION = 0.05
-"""Seconds of work in a portion of points that are placed."""
+"""Seconds of work per portion of placed points."""
 
 
 def main() -> None:

@@ -17,10 +17,10 @@ from tests.chaos.kinds import LARGE, Kind, states
 from tests.chaos.plans import TO_SCHEDULER, TO_WORKERS, Event, Moment
 
 PAUSE = 1e-3
-"""Seconds between two looks: writing a state takes longer."""
+"""Seconds between two observations: writing a state takes longer."""
 
 STOPPED = 1.5
-"""Seconds that a stopped worker stands still."""
+"""Seconds that a worker is stopped."""
 
 
 class Watch:

@@ -28,10 +28,10 @@ class Kind:
     name: str
     words: str
     room: tuple[int, int]
-    """Least and most bytes of a disk that is too small for it."""
+    """Smallest and largest size in bytes of a disk that is too small for it."""
 
     is_store: bool = False
-    """Whether it makes a store, which goes on when run again, and not a map, which needs ``--resume``."""
+    """Whether it writes a store, which continues when run again; a map needs ``--resume``."""
 
     def arguments(self, data: Path, target: Path, resume: bool) -> list[str]:
         """Arguments of ``psmds``."""
@@ -93,7 +93,7 @@ def distances_of(points: np.ndarray) -> np.ndarray:
 
 TIMES = {"history/seconds"}
 CIRCUMSTANCES = {"seconds", "stages", "peak_memory", "memory_limit", "versions"}
-"""Attributes of a result that tell how it came about."""
+"""Attributes of a result that depend on the events."""
 
 
 def _of_map(target: Path) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Event:
     what: str
     moment: Moment
     victim: int = 0
-    """Which of the workers."""
+    """Index of the worker."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Attempt:
 
     room: int = 0
     damage: str | None = None
-    """Done to the newest state before the attempt."""
+    """Damage to the latest state before the attempt."""
 
     output: str | None = None
-    """How its standard output is lost: `CLOSED` or `FULL`."""
+    """State of its standard output: `CLOSED` or `FULL`."""
 
     def sooner(self) -> Attempt:
         """The same attempt with earlier events and less space."""

@@ -19,16 +19,16 @@ from tests.chaos.kinds import Kind, states
 from tests.chaos.plans import SMALL_DISK, SMALL_FILES, Attempt, Plan
 
 PATIENCE = 150.0
-"""Seconds after which an attempt hangs."""
+"""Seconds after which an attempt counts as hanging."""
 
 DEADLINE = "5"
 """Seconds that a worker may hang."""
 
 ORPHANS = 20.0
-"""Seconds that what a command has started may live on without it."""
+"""Seconds that child processes may outlive a command."""
 
 MOST = 4
-"""Attempts to end well after the last event."""
+"""Attempts to succeed after the last event."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Record:
     identical: bool = False
     faults: list[str] = field(default_factory=list)
     orphans: float = 0.0
-    """Longest life of what a command had started after its end, in seconds."""
+    """Longest time that a child process outlived its command, in seconds."""
 
     seconds: float = 0.0
 

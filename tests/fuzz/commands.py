@@ -29,7 +29,7 @@ from tests.fuzz.library import ids_of, snapshot
 from tests.fuzz.oracle import Verdict, on_matrix, require_right_map, require_sentence, worse
 
 REAL_PROCESSES = 150
-"""One command in so many is a process of its own."""
+"""One in this many commands runs in a subprocess."""
 
 
 @dataclass(frozen=True)

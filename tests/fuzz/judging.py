@@ -17,10 +17,10 @@ from tests.fuzz.choosing import Chooser
 from tests.fuzz.oracle import Verdict, require_sentence
 
 ERRORS = (ValueError, TypeError, MemoryError)
-"""What a caller is told to expect of bad input."""
+"""Documented errors for invalid input."""
 
 IN_A_LINE = "the landmarks span only"
-"""What is said of valid input, too: landmarks chosen at random may lie on a line where others do not."""
+"""Messages that valid input may cause: random landmarks may lie on a line where others do not."""
 
 
 class Fault(AssertionError):
@@ -28,7 +28,7 @@ class Fault(AssertionError):
 
 
 Entry = Callable[[Chooser, Path], str]
-"""Makes one case in a directory of its own and returns how it ended; raises `Fault` when it should not have."""
+"""Runs one case in its own directory and returns the outcome; raises `Fault` on a failure."""
 
 
 def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:

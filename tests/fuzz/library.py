@@ -66,7 +66,7 @@ class Odd:
 
 
 ODD = [None, "two", -1, 0, 2.5, float("nan"), float("inf"), True, [2], {}, Odd(), 1j, np.float64(-3), 10**400]
-"""Values that are wrong for many parameters."""
+"""Values that are invalid for many parameters."""
 
 PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "n_components": ([2, 3, 1, 5, np.int8(2), np.uint64(3)], [None, "two", -1, 0, 2.5, True, [2], 10**9, float("nan")]),
@@ -96,7 +96,7 @@ PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "scratch": ([None], []),
     "on_epoch": ([None], []),
 }
-"""For each parameter of the estimator: values that are good, and values that are not."""
+"""Valid and invalid values of each parameter of the estimator."""
 
 
 def chosen(choose: Chooser, table: dict[str, tuple[list[Any], list[Any]]]) -> tuple[dict[str, Any], Verdict]:
@@ -243,7 +243,7 @@ def _exact_figures(mds: LandmarkMDS) -> dict[str, float]:
 
 
 MANY = 24
-"""Points from which a part of them are landmarks."""
+"""Number of points from which on only some are landmarks."""
 
 
 def landmark_fit(choose: Chooser, folder: Path) -> str:

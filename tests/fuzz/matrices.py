@@ -80,7 +80,7 @@ class Given:
     array: Any
     story: str
     verdict: Verdict | None = None
-    """Where the container decides, whatever is in it."""
+    """Outcomes decided by the container, whatever it contains."""
 
     def judged(self, rows: str, n_components: int = 2) -> Verdict:
         """The expected outcome."""

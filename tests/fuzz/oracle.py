@@ -15,7 +15,7 @@ class Verdict(enum.Enum):
     RIGHT = "right"
     REFUSED = "refused"
     EITHER = "either"
-    """Right or refused: at the edges of what floating point holds, where a sentence is as good."""
+    """Correct or refused: at the limits of floating point either is accepted."""
 
 
 def worse(*verdicts: Verdict) -> Verdict:
@@ -25,7 +25,7 @@ def worse(*verdicts: Verdict) -> Verdict:
 
 
 COMFORT = {"float32": (1e-30, 1e36), "float64": (1e-140, 1e140)}
-"""Root mean squares and largest values for which nobody may refuse on account of size."""
+"""Root mean squares and largest values that must not be refused because of their size."""
 
 
 def on_matrix(array: Any, rows: str, n_components: int = 2) -> Verdict:

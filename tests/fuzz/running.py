@@ -22,7 +22,7 @@ HANG = 20
 """Seconds after which a case counts as hanging."""
 
 BATCH = 25
-"""Cases of an entry that a process runs before it reports."""
+"""Cases of an entry that a process runs between reports."""
 
 
 class Hang(BaseException):
