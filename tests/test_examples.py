@@ -1,4 +1,4 @@
-"""Every example runs, and says what it promises."""
+"""Every example runs and prints the expected result."""
 
 import subprocess
 import sys
