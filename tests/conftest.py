@@ -4,7 +4,9 @@ import logging
 import os
 import signal
 
-os.environ.setdefault("NUMBA_NUM_THREADS", "2")  # before Numba is imported; tests compare one thread and two
+# before Numba is imported: tests compare 1 thread and 2, which leave the processor to others while they wait
+os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import hypothesis
 import numpy as np

@@ -29,7 +29,7 @@ def test_example(name, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert run.returncode == 0, run.stderr
