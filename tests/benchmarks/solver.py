@@ -17,7 +17,7 @@ from tests.benchmarks.methods import METHODS, OURS, RANDOM, WIDE
 SEEDS = range(5)
 
 SETTLING_RADIUS = 1.005
-"""How near to a long run's stress a map must be."""
+"""Largest relative difference to the stress of a long run."""
 
 
 def speed(settings: Settings) -> list[Record]:
