@@ -1,4 +1,4 @@
-"""Where work runs: in this process, or on the workers of a Dask cluster.
+"""Executors: work in this process, or on the workers of a Dask cluster.
 
 The only package that imports Dask, and it does so late: small input never waits for it.
 """
@@ -10,7 +10,7 @@ from psmds_dist.executor.cluster import dask_silenced as dask_silenced
 from psmds_dist.executor.cluster import local_client as local_client
 from psmds_dist.executor.dask import DaskExecutor as DaskExecutor
 from psmds_dist.executor.local import InProcessExecutor as InProcessExecutor
+from psmds_dist.executor.local import process_memory as process_memory
+from psmds_dist.executor.tasks import run_work as run_work
 from psmds_dist.executor.tls import tls_security as tls_security
 from psmds_dist.executor.tls import write_certificates as write_certificates
-
-AnyExecutor = InProcessExecutor | DaskExecutor
