@@ -23,8 +23,9 @@ class Executor(ABC):
     this process, or processes on this machine that need no preparation. ``tests/conformance/test_executors.py`` tests
     any executor. Results do not depend on the executor, to the last bit: whoever calls `map` puts them in order.
 
-    Work is a picklable callable that takes the numbers of blocks. It starts parallel kernels and caches rows, so an
-    executor calls it by `psmds_dist.executor.run_work`.
+    Work is a picklable callable that takes the numbers of blocks. It starts parallel kernels, so an executor calls it
+    by `psmds_dist.executor.run_work`. It caches rows in the process it runs in until `close` calls
+    `psmds_dist.executor.clear_row_cache` there.
     """
 
     in_process: bool = False

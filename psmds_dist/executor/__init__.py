@@ -3,6 +3,7 @@
 The only package that imports Dask, and it does so late: small input never waits for it.
 """
 
+from psmds_dist.data.cache import clear_row_cache as clear_row_cache
 from psmds_dist.executor.arrays import elementwise as elementwise
 from psmds_dist.executor.arrays import write_dask_array as write_dask_array
 from psmds_dist.executor.cluster import connect as connect
