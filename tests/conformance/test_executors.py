@@ -157,7 +157,7 @@ class ExecutorSuite:
 
     def test_a_streamed_embedding_is_the_same(self, executor, tmp_path):
         """Of a store, whose rows do not fit into what a worker may take."""
-        build(ArrayRows(distances(600)), tmp_path / "store", InProcessExecutor())
+        build(ArrayRows(distances(1000)), tmp_path / "store", InProcessExecutor())
         source = open_rows(tmp_path / "store")
         here = embed(source, SolverConfig(seed=1, max_epochs=4), InProcessExecutor(), init="random")
         there = embed(source, SolverConfig(seed=1, max_epochs=4), executor, init="random", memory_limit="1 MB")
