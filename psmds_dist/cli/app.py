@@ -34,11 +34,11 @@ from psmds_dist.utils.text import escaped_lines, note_unsafe
 
 if TYPE_CHECKING:
     from psmds_dist.api.results import Result
+    from psmds_dist.core.executor import Executor
     from psmds_dist.core.types import RowSource, StopReason
     from psmds_dist.data.points import Points
     from psmds_dist.data.sources import NpyMatrix
     from psmds_dist.data.store import ZarrRows
-    from psmds_dist.executor import AnyExecutor
     from psmds_dist.solver.checkpoint import Checkpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -245,7 +245,7 @@ def open_executor(
     tls: str | None,
     deadline: float,
     quiet: bool,
-) -> Iterator[AnyExecutor]:
+) -> Iterator[Executor]:
     """Yield the executor that the options ask for; a cluster started for it ends with the block."""
     from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, dask_silenced, local_client
     from psmds_dist.kernels.jit import available_threads
@@ -315,7 +315,7 @@ def _build(
     source: Points | NpyMatrix | ZarrRows,
     target: str,
     options: dict[str, Any],
-    executor: AnyExecutor,
+    executor: Executor,
     **how: Any,
 ) -> None:
     from psmds_dist.api.report import counter
@@ -324,8 +324,8 @@ def _build(
 
     say_how_to_go_on(target)
     limit = options["memory_limit"]
-    executor.require(source.path)
-    executor.require(str(folder_above(Path(os.path.realpath(target)))))
+    executor.check_visible(source.path)
+    executor.check_visible(str(folder_above(Path(os.path.realpath(target)))))
     names = names_of(source, options["ids"])
     with counter("writing", options["quiet"]) as show:
         check = build(
@@ -480,7 +480,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
         require_picture_place(options["plot"], target, source.path)
     with open_executor(**executor_options_of(options)) as executor, progress(options["quiet"]) as show:
         note_unsafe(ids)
-        executor.require(source.path)
+        executor.check_visible(source.path)
         result = embed(
             source,
             config,
@@ -639,7 +639,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
         )
     source = open_matrix(place)
     with open_executor(**executor_options_of(options)) as executor:
-        executor.require(source.path)
+        executor.check_visible(source.path)
         stress = measure(source, found.embedding, executor, options["memory_limit"])
     answer(stress_lines(stress))
     if worst:
