@@ -50,7 +50,7 @@ def discard_output() -> None:
     sys.stdout = _text(io.FileIO(os.devnull, "w"))
 
 
-def settle_output() -> None:
+def drop_unwritten_output() -> None:
     """Drop what standard output cannot write; Python would complain about it as the process ends."""
     try:
         sys.stdout.flush()

@@ -220,7 +220,7 @@ def test_a_working_directory_that_was_removed_is_named(tmp_path):
     done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: the working directory has been removed: change to another one (cd), and run the command again.\n"
+        "Error: the working directory no longer exists; change to another directory and rerun the command.\n"
     )
 
 

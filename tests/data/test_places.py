@@ -16,7 +16,8 @@ from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import embed as run
 from psmds_dist.api.results import read_result
-from psmds_dist.cli.app import INTERRUPTED, TRY_AGAIN, main
+from psmds_dist.cli.app import main
+from psmds_dist.cli.exits import INTERRUPTED, TRY_AGAIN
 from psmds_dist.core.errors import ClusterLost
 from psmds_dist.data.store import open_panel, open_rows
 from psmds_dist.solver.checkpoint import Checkpoint
@@ -122,7 +123,9 @@ def test_an_input_is_not_written_over(place):
         assert "is given twice" in refused(["landmarks", "transform", "model.zarr", "new.npy", output], place)
     os.rename("new.npy", "other.npy")
     for words in (["export", "map.zarr"], ["landmarks", "transform", "model.zarr", "other.npy"]):
-        assert "points.npy exists, so it stays" in refused([*words, "points.npy"], place)
+        assert "points.npy already exists; choose another path or use --overwrite" in refused(
+            [*words, "points.npy"], place
+        )
         well([*words, "points.npy", "--overwrite"])
     assert "is given twice" in refused(["fit", "d.zarr", "new.png", "--plot", "new.png"], place)
 
@@ -342,7 +345,7 @@ def test_an_interrupt_promises_only_what_is_kept(place, module, name, command):
 
 
 def test_what_is_written_is_said(place):
-    assert well(["export", "map.zarr", "map.csv"]) == "map.csv: the coordinates of map.zarr\n"
+    assert well(["export", "map.zarr", "map.csv"]) == "map.csv: coordinates of map.zarr\n"
     assert (
         well(["landmarks", "transform", "model.zarr", "new.npy", "new.csv"])
         == "new.csv: 2 points placed into model.zarr\n"
@@ -351,7 +354,10 @@ def test_what_is_written_is_said(place):
 
 @pytest.mark.parametrize(
     ("kept", "how"),
-    [(False, "nothing is kept yet, so give the same command again"), (True, "the same command with --resume goes on")],
+    [
+        (False, "no checkpoint was saved; rerun the same command"),
+        (True, "rerun the same command with --resume to continue"),
+    ],
 )
 def test_a_lost_cluster_promises_only_what_is_kept(place, monkeypatch, kept, how):
     def lost(*given, checkpoint, **options):
