@@ -80,7 +80,7 @@ class LandmarkMDS(OnCluster):
         than 600 landmarks they are made on half of them.
     closed_form : {"least_squares", "classical"}, default="least_squares"
         Where points begin: least squares, or classical landmark MDS.
-    evidence : bool, default=True
+    evaluate : bool, default=True
         Whether to measure stress on held-out pairs, and its curve against the number of landmarks. A panel that is
         used whole holds no other pairs than those of the fit. So the stress is that of a second map, of some hundred
         points, made in the same way without one column in twenty (ten at least, but no more than a quarter), and

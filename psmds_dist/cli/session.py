@@ -128,13 +128,13 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[Checkpoint, bool]:
         have been killed after it wrote the map and before it removed the checkpoint. A finished map is kept: a resumed
         run compares itself with it and ends.
     """
-    from psmds_dist.api.results import facts_at
+    from psmds_dist.api.results import attributes_at
     from psmds_dist.core.types import StopReason
     from psmds_dist.solver.checkpoint import Checkpoint
 
     folder = f"{os.path.abspath(target)}.checkpoint"
     _lock(target, folder)
-    stored = facts_at(target) if run.resume else {}
+    stored = attributes_at(target) if run.resume else {}
     partial_map = any(reason.resumable and reason == stored.get("stop_reason") for reason in StopReason)
     identity = stored.get("run")  # missing in a landmark map that was fitted without a checkpoint
     finished = None if partial_map or run.overwrite or identity is None else (target, identity)

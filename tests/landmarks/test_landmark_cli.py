@@ -69,7 +69,7 @@ def test_from_points_to_a_table_and_new_points(place, points):
     lines = out.splitlines()
     assert lines[0].startswith(f"{N} points by 40 landmarks, panel 23.4 KiB, 1 process with ")
     assert lines[0].endswith("each: computed as they are needed, in one pass")
-    assert [line.split(":")[0] for line in lines[1:5]] == ["panel", "landmarks", "placement", "evaluate"]
+    assert [line.split(":")[0] for line in lines[1:5]] == ["panel", "landmarks", "placement", "evaluation"]
     assert f"{N} points by 40 landmarks; map in map.zarr" in lines
     low, high = wanted.stress_interval_
     assert (
@@ -228,7 +228,7 @@ def test_faults_are_sentences(place, points):
             "a map of 150 points by 150 landmarks needs",
         ),
         (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "map.xyz"), "cannot save a picture"),
-        (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "no/map.png"), "there is no such directory"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "no/map.png"), "its directory does not exist"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--workers", 1, "--scheduler", "x"), "are mutually exclusive"),
         (("fit", "spoiled.npy", "m.zarr", *euclidean), "has NaN or infinite features"),
         (("fit", "text.npy", "m.zarr"), "text.npy"),
