@@ -161,7 +161,7 @@ def _fit_panel(run: Run, judge: ValidationStress | None, check: InputCheck | Non
     run.executor.close()  # the rows go: what follows needs their place
     embedding, frame = _in_position(found, frame, run.landmarks, solution)
     estimate, curve = estimate_stress(run, among, embedding) if run.config.evaluate else (None, [])
-    run.clock.end("evidence")
+    run.clock.end("evaluation")
     return LandmarkFit(
         embedding=embedding,
         landmarks=run.landmarks,

@@ -364,7 +364,9 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     assert process.returncode == 130, err
     assert "interrupted" in out
     assert "Traceback" not in err
-    assert re.fullmatch(r"Error: interrupted: .* best map so far; the same command with --resume goes on\.\n", err)
+    assert re.fullmatch(
+        r"Error: interrupted: .* best map so far; rerun the same command with --resume to continue\.\n", err
+    )
     result = read_result(target)
     assert result.attributes["stop_reason"] == "interrupted"
     assert len(result.history) > 3
@@ -401,7 +403,7 @@ def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(
     assert "cut short, this is the best map so far" in done.stdout
     assert re.search(
         rf"Error: one worker after the other died .*; {target} holds the best map so far; the same command with "
-        r"--resume goes on\.\n$",
+        r"with --resume to continue\.\n$",
         done.stderr,
     )
     assert read_result(target).attributes["stop_reason"] == "workers_died"

@@ -498,7 +498,7 @@ def test_foreign_zarr_can_be_symmetrized(tmp_path):
 def test_a_store_is_not_built_over_its_source(tmp_path, source):
     build(ArrayRows(matrix := squareform(pdist(points()))), tmp_path / "d.zarr", Serial())
     (tmp_path / "link").symlink_to("d.zarr")
-    with pytest.raises(InputError, match="is given twice|is there; give another path"):
+    with pytest.raises(InputError, match="is given twice|because it contains"):
         build(open_rows(tmp_path / source), tmp_path / "d.zarr", Serial(), overwrite=True, symmetrize=True)
     np.testing.assert_array_equal(open_rows(tmp_path / "d.zarr").array[:], matrix.astype(np.float32))
 
