@@ -85,8 +85,8 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
     with local_client(workers, threads) as client:
         executor = DaskExecutor(client)
         with _timed(say, "Compiling kernels, which are cached on disk"):
-            executor.prepare(partial(warm_up_solver, 2, "float32", 2))
-            executor.prepare(partial(warm_up_scan, "float32"))
+            executor.warm_up(partial(warm_up_solver, 2, "float32", 2))
+            executor.warm_up(partial(warm_up_scan, "float32"))
             warm_up_start("landmarks", SolverConfig(), "float32")
         maps = {example.name: _embed(example, output, executor, limit, say) for example in (small, large)}
     matrix = open_rows(output / "digits.zarr")

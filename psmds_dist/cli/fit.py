@@ -113,7 +113,7 @@ def fit(
     require_map_place(target, overwrite, run, source.path, nbytes)
     with open_executor(cluster, quiet=run.quiet) as executor, progress(run.quiet) as show:
         note_unsafe(ids)
-        executor.require(source.path)
+        executor.check_visible(source.path)
         result = embed(
             source,
             config,

@@ -55,7 +55,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
     found = read_result(result)
     source = open_matrix(matrix or _matrix_of(found, result))
     with open_executor(cluster) as executor:
-        executor.require(source.path)
+        executor.check_visible(source.path)
         stress = measure(source, found.embedding, executor, cluster.memory_limit)
     print_result(stress_lines(stress))
     if worst:

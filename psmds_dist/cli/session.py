@@ -16,8 +16,8 @@ from psmds_dist.cli.output import Print, echo, notes_shown, status_printer
 from psmds_dist.core.errors import AlreadyComplete, InputError, StorageError
 
 if TYPE_CHECKING:
+    from psmds_dist.core.executor import Executor
     from psmds_dist.core.types import StopReason
-    from psmds_dist.executor import AnyExecutor
     from psmds_dist.solver.checkpoint import Checkpoint
 
 TO_CONTINUE = "rerun the same command to continue"
@@ -25,7 +25,7 @@ TO_RESUME = "rerun the same command with --resume to continue"
 
 
 @contextmanager
-def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[AnyExecutor]:
+def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[Executor]:
     """Yield the executor that the options select; a local cluster ends with the block.
 
     Notes and warnings of the library are printed meanwhile, and a run that is already complete ends the command.
@@ -45,7 +45,7 @@ def _check_cluster(cluster: ClusterOptions) -> None:
 
 
 @contextmanager
-def _executor(cluster: ClusterOptions) -> Iterator[AnyExecutor]:
+def _executor(cluster: ClusterOptions) -> Iterator[Executor]:
     from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, dask_silenced, local_client
     from psmds_dist.kernels.jit import available_threads
 
@@ -70,7 +70,7 @@ def _exit_if_complete(say: Print) -> Iterator[None]:
         raise click.exceptions.Exit(0) from None
 
 
-def memory_limit(cluster: ClusterOptions, executor: AnyExecutor) -> int:
+def memory_limit(cluster: ClusterOptions, executor: Executor) -> int:
     """Memory limit of a worker in bytes."""
     from psmds_dist.core.layout import parse_bytes
 

@@ -34,12 +34,12 @@ class Serial:
     def __init__(self, group=None):
         self._group = group
 
-    def run(self, work, blocks, *, group=None):
+    def map(self, work, blocks, *, group=None):
         size = self._group or group or len(blocks)
         for k in range(0, len(blocks), size):
             yield blocks[k : k + size], work(blocks[k : k + size])
 
-    def prepare(self, function):
+    def warm_up(self, function):
         function()
 
     def close(self):
@@ -433,8 +433,8 @@ def test_changed_source_does_not_continue_a_store(tmp_path):
     path = saved(tmp_path / "d.npy", squareform(pdist(points())))
 
     class Stopping(Serial):
-        def run(self, work, blocks, *, group=None):
-            yield from list(super().run(work, blocks[:3]))
+        def map(self, work, blocks, *, group=None):
+            yield from list(super().map(work, blocks[:3]))
             raise Interrupted
 
     with pytest.raises(Interrupted):

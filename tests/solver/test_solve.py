@@ -461,11 +461,11 @@ class Mortal(InProcessExecutor):
         super().__init__()
         self.calls, self.error = 0, error
 
-    def run(self, work, blocks, *, group=None):
+    def map(self, work, blocks, *, group=None):
         self.calls += 1
         if self.calls > 12:
             raise self.error
-        return super().run(work, blocks, group=group)
+        return super().map(work, blocks, group=group)
 
 
 @pytest.mark.parametrize(
