@@ -10,7 +10,8 @@ from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.api.init import Start
 from psmds_dist.core.config import SolverConfig
-from psmds_dist.core.types import InputError, RowSource
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import InputError
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 
 SHARE = 8

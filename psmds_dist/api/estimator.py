@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from psmds_dist.api.embed import Embedding, embed
-from psmds_dist.api.inputs import labels_of, path_of, row_source
+from psmds_dist.api.inputs import ids_of, labels_of, path_of, row_source
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.types import Floats, InputError
@@ -260,7 +260,7 @@ class PatternSearchMDS(OnCluster):
                 config,
                 executor,
                 memory_limit=self.memory_limit,
-                ids=getattr(source, "ids", None) or names,
+                ids=names or ids_of(source),
                 init=init,
                 n_init=self.n_init,
                 on_epoch=self.on_epoch,

@@ -12,7 +12,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 from psmds_dist.core.config import SolverConfig
-from psmds_dist.core.types import BudgetError, Floats, InputError, RowSource
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import BudgetError, Floats, InputError
 from psmds_dist.executor import AnyExecutor
 
 AUTO_POINTS = 1000

@@ -34,9 +34,10 @@ from psmds_dist.utils.text import escaped_lines, note_unsafe
 
 if TYPE_CHECKING:
     from psmds_dist.api.results import Result
-    from psmds_dist.core.types import RowSource, StopReason
+    from psmds_dist.core.sources import RowSource
+    from psmds_dist.core.types import StopReason
     from psmds_dist.data.points import Points
-    from psmds_dist.data.sources import NpyMatrix
+    from psmds_dist.data.sources import NpyRows
     from psmds_dist.data.store import ZarrRows
     from psmds_dist.executor import AnyExecutor
     from psmds_dist.solver.checkpoint import Checkpoint
@@ -312,7 +313,7 @@ def _note_warning(others: Callable[..., None], message: Warning | str, category:
 
 
 def _build(
-    source: Points | NpyMatrix | ZarrRows,
+    source: Points | NpyRows | ZarrRows,
     target: str,
     options: dict[str, Any],
     executor: AnyExecutor,
@@ -324,7 +325,7 @@ def _build(
 
     say_how_to_go_on(target)
     limit = options["memory_limit"]
-    executor.require(source.path)
+    executor.require(source.location)
     executor.require(str(folder_above(Path(os.path.realpath(target)))))
     names = names_of(source, options["ids"])
     with counter("writing", options["quiet"]) as show:
@@ -473,14 +474,14 @@ def fit(matrix: str, target: str, **options: Any) -> None:
     source = open_matrix(matrix, options["dtype"])
     ids = names_of(source, options["ids"])
     nbytes = 8 * source.n * (2 * config.n_components + 1)
-    require_result_place(target, overwrite=overwrite, nbytes=nbytes, apart=[source.path])
+    require_result_place(target, overwrite=overwrite, nbytes=nbytes, apart=[source.location])
     if options["plot"]:
         from psmds_dist.api.plot import require_picture_place
 
-        require_picture_place(options["plot"], target, source.path)
+        require_picture_place(options["plot"], target, source.location)
     with open_executor(**executor_options_of(options)) as executor, progress(options["quiet"]) as show:
         note_unsafe(ids)
-        executor.require(source.path)
+        executor.require(source.location)
         result = embed(
             source,
             config,
@@ -493,7 +494,7 @@ def fit(matrix: str, target: str, **options: Any) -> None:
             on_plan=lambda plan: say(plan.describe()),
             checkpoint=checkpoint,
         )
-    save(partial(write_result, result=result, matrix=source.path), target, overwrite)
+    save(partial(write_result, result=result, matrix=source.location), target, overwrite)
     solution = result.solution
     how = solution.stop_reason.description
     say(f"{len(solution.history)} epochs in {result.seconds:.2f} s, {how}; map in {target}")
@@ -511,7 +512,7 @@ def names_of(source: Any, file: str | None) -> list[str] | None:
     """Names of the rows of a source: those in a file where it is given, otherwise its own."""
     from psmds_dist.data.ids import read_ids
 
-    return getattr(source, "ids", None) if file is None else read_ids(file, source.n)
+    return source.ids if file is None else read_ids(file, source.n)
 
 
 def open_checkpoint(
@@ -639,7 +640,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
         )
     source = open_matrix(place)
     with open_executor(**executor_options_of(options)) as executor:
-        executor.require(source.path)
+        executor.require(source.location)
         stress = measure(source, found.embedding, executor, options["memory_limit"])
     answer(stress_lines(stress))
     if worst:
@@ -685,13 +686,14 @@ def plan(matrix: str | None, points: int | None, n_landmarks: int | None, **opti
     stands for every thread of every worker. Nothing is started.
     """
     from psmds_dist.api import probe
-    from psmds_dist.api.embed import known_check
     from psmds_dist.api.forecast import job_of, plan_of, report, rows_of
     from psmds_dist.core.config import SolverConfig
     from psmds_dist.core.layout import parse_bytes
+    from psmds_dist.core.types import InputCheck
     from psmds_dist.core.validation import require_dims
-    from psmds_dist.data.cache import read_cost, stored
+    from psmds_dist.data.cache import stored
     from psmds_dist.data.sources import open_matrix
+    from psmds_dist.ingest.check import known_check
     from psmds_dist.planning.cost import Rates
 
     _require_one_job(matrix, points, n_landmarks, options["computed"])
@@ -704,7 +706,11 @@ def plan(matrix: str | None, points: int | None, n_landmarks: int | None, **opti
         rows = rows_of(points, n_landmarks, dims)
     else:
         source = open_matrix(matrix)
-        rows, checked, cost = stored(source), known_check(source) is not None, read_cost(source)
+        rows, checked, cost = (
+            stored(source),
+            known_check(source, InputCheck) is not None,
+            source.read_profile.read_amplification,
+        )
         require_dims(source.n, SolverConfig(n_components=dims).n_components)
         reads = reads if options["disk"] else probe.reading(source)
     made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
