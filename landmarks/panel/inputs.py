@@ -15,8 +15,8 @@ from landmarks.panel.build import build_panel
 from landmarks.panel.check import PanelEntries
 from landmarks.panel.sources import StorePanel
 from landmarks.panel.tables import array_panel, labelled, npy_panel
-from psmds_dist.api.inputs import scratch_store
-from psmds_dist.core.sources import RowSource, require_valid
+from psmds_dist.api.inputs import require_usable, scratch_store
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Ints, Rows
 from psmds_dist.data.cache import stored
 from psmds_dist.data.sources import ArrayRows, NpyRows
@@ -50,7 +50,7 @@ def panel_input(
         Directory for temporary files, shared by all machines that work.
     """
     if isinstance(panel, RowSource):
-        require_valid(panel)
+        require_usable(panel)
         yield labelled(panel, landmarks)
     elif _is_zarr(panel):
         from psmds_dist.data.store import open_panel  # late: needs Zarr
@@ -67,7 +67,7 @@ def panel_input(
 def points_input(points: Any, executor: AnyExecutor, *, scratch: Scratch = None) -> Iterator[RowSource]:
     """Open ``(n, d)`` points, for `landmarks.panel.sources.points_panel`; parameters as in `panel_input`."""
     if isinstance(points, RowSource):
-        require_valid(points)
+        require_usable(points)
         yield points.verified()
     elif _is_zarr(points):
         from psmds_dist.data.store import open_table

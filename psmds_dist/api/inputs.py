@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.arrays import fill, is_distance_matrix, is_frame, is_masked, numbers_of
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.sources import RowSource, require_square
+from psmds_dist.core.sources import RowSource, require_square, require_valid
 from psmds_dist.core.types import InputError, Rows
 from psmds_dist.data.formats import table_recipe
 from psmds_dist.data.ids import check_ids
@@ -84,6 +84,18 @@ def ids_of(source: RowSource) -> list[str] | None:
     return None if source.ids is None else check_ids(source.ids, source.n)
 
 
+def require_usable(source: RowSource) -> None:
+    """Refuse a user's own source whose shape, dtype or ids cannot be used.
+
+    Raises
+    ------
+    InputError
+        In a sentence that names the attribute.
+    """
+    require_valid(source)
+    ids_of(source)
+
+
 def path_of(matrix: Any, source: RowSource) -> str | None:
     """Where a matrix is stored that was passed as a path, a Zarr array or a row source; None for one in memory."""
     there = isinstance(matrix, str | os.PathLike | RowSource) or _is_from("zarr", matrix)
@@ -144,6 +156,7 @@ def row_source(
     """
     dtype = row_type(dtype)
     if isinstance(matrix, RowSource):
+        require_usable(matrix)
         require_square(matrix)
         with _within_reach(matrix, executor, symmetrize, scratch) as source:
             yield source

@@ -252,8 +252,8 @@ def require_valid(source: RowSource) -> None:
         shape, dtype = tuple(source.shape), source.dtype
     except (AttributeError, TypeError) as error:
         raise InputError(f"the row source {name} needs the attribute shape, (n, n) for a matrix ({error}).") from None
-    if len(shape) != 2 or not all(isinstance(k, int | np.integer) and k > 0 for k in shape):
-        raise InputError(f"the row source {name} has shape {shape}, but needs two positive integers.")
+    if len(shape) != 2 or not all(isinstance(k, int | np.integer) and k >= 0 for k in shape):
+        raise InputError(f"the row source {name} has shape {shape}, but needs two whole numbers.")
     if not isinstance(dtype, np.dtype) or dtype.name not in ("float32", "float64"):
         raise InputError(
             f"the row source {name} has dtype {dtype!r}, but rows are numpy.dtype('float32') or numpy.dtype('float64')."
@@ -268,7 +268,6 @@ def require_square(source: RowSource) -> None:
     InputError
         When its shape is not square.
     """
-    require_valid(source)
     if source.shape[0] != source.shape[1]:
         raise InputError(
             f"{source.location or 'the matrix'} has shape {source.shape}, but a dissimilarity matrix is square (n, n) "

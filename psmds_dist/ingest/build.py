@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.sources import RowSource, require_square
+from psmds_dist.core.sources import RowSource, require_square, require_valid
 from psmds_dist.core.types import Executor, InputCheck, InputError, Rows
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.ids import check_ids
@@ -141,6 +141,7 @@ def build(
     """
     from psmds_dist.data.store import create, require_apart  # late: needs Zarr
 
+    require_valid(source)
     require_square(source)
     require_size(source.n)
     names = None if ids is None else check_ids(ids, source.n)

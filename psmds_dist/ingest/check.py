@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.sources import KeepsChecks, RowSource, require_square
+from psmds_dist.core.sources import KeepsChecks, RowSource, require_square, require_valid
 from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints, Rows, Suspicion
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.cache import stored
@@ -127,6 +127,7 @@ def check_source(
     InputError
         With all that is wrong, the worst first, and where it is.
     """
+    require_valid(source)
     require_square(source)
     require_size(source.n)
     layout = Layout(source.n)

@@ -614,7 +614,7 @@ def test_check_verifies_the_checksums_of_a_store(tmp_path):
     target.finish(check(matrix).as_dict())
     rows = open_rows(tmp_path / "d.zarr")
     assert check_source(rows, Serial()) == check(matrix)
-    path = os.path.join(rows.path, "dissimilarities", "c.4.0")
+    path = os.path.join(rows.location, "dissimilarities", "c.4.0")
     with open(path, "r+b") as file:
         file.seek(50)
         file.write(b"?")

@@ -372,7 +372,7 @@ def test_matrix_panel_in_memory_or_on_disk(tmp_path):
         np.testing.assert_array_equal(panel.landmarks, LANDMARKS)
     limit = limit_for(source, 2)
     with matrix_panel(source, InProcessExecutor(), memory_limit=limit, keep=0, scratch=tmp_path) as panel:
-        assert panel.path.startswith(str(tmp_path))
+        assert panel.location.startswith(str(tmp_path))
         np.testing.assert_array_equal(read_all(panel), values())
         np.testing.assert_array_equal(panel.landmarks, LANDMARKS)
     assert not os.listdir(tmp_path)
