@@ -10,9 +10,10 @@ from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.api.init import Start
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
-from psmds_dist.executor import AnyExecutor, InProcessExecutor
+from psmds_dist.executor import InProcessExecutor
 
 SHARE = 8
 """One point in so many is a landmark, from 300 landmarks up to the usual number."""
@@ -25,7 +26,7 @@ class LandmarkStart:
     Raises InputError or BudgetError where landmarks do not do (all alike, say) or do not fit into memory.
     """
 
-    def __call__(self, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
         """Find the start."""
         near = executor if executor.in_process else InProcessExecutor()
         settings = LandmarkConfig(

@@ -19,13 +19,13 @@ from landmarks.panel.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel.sources import Columns, PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
 from psmds_dist.api.inputs import row_source, row_type
 from psmds_dist.core.arrays import as_array
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.data.cache import stored
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.planning.memory import PIECE_BYTES, MemoryRequirement, RowStorage, panel_pass
 from psmds_dist.solver.schedule import generator
 
@@ -118,7 +118,7 @@ class MatrixData:
         return replace(self, checked=True)
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[RowSource]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
         """Rows of the landmarks, turned into columns, once."""
         source, names = self.columns_of(landmarks), self.entries(landmarks)
         with matrix_panel(source, executor, memory_limit=limit, keep=keep, names=names, scratch=self.scratch) as panel:
@@ -222,7 +222,7 @@ class PointsData:
         return self
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[RowSource]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
         """Distances to the landmarks, never stored."""
         yield self.columns_of(landmarks)
 
@@ -273,7 +273,7 @@ class PanelData:
     def of(
         cls,
         panel: RowSource,
-        executor: AnyExecutor,
+        executor: Executor,
         memory_limit: int | None = None,
         names: Sequence[str] | None = None,
     ) -> PanelData:
@@ -345,7 +345,7 @@ class PanelData:
         return self
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[RowSource]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
         """The panel, or those of its columns that are asked for."""
         yield self.columns_of(landmarks)
 
@@ -401,7 +401,7 @@ AnyData = MatrixData | PointsData | PanelData
 @contextmanager
 def open_data(
     X: Any,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     metric: str = "precomputed",
     metric_params: Mapping[str, Any] | None = None,

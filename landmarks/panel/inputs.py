@@ -16,11 +16,11 @@ from landmarks.panel.check import PanelEntries
 from landmarks.panel.sources import StorePanel
 from landmarks.panel.tables import array_panel, labelled, npy_panel
 from psmds_dist.api.inputs import require_usable, scratch_store
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Ints, Rows
 from psmds_dist.data.cache import stored
 from psmds_dist.data.sources import ArrayRows, NpyRows
-from psmds_dist.executor import AnyExecutor
 
 Scratch = str | os.PathLike[str] | None
 
@@ -28,7 +28,7 @@ Scratch = str | os.PathLike[str] | None
 @contextmanager
 def panel_input(
     panel: Any,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     landmarks: Sequence[int] | Ints | None = None,
     dtype: str | None = None,
@@ -56,7 +56,7 @@ def panel_input(
         from psmds_dist.data.store import open_panel  # late: needs Zarr
 
         rows = open_panel(panel, dtype, None if landmarks is None else list(landmarks))
-        executor.require(rows.location)
+        executor.check_visible(rows.location)
         yield rows
     else:
         with _plain(panel, executor, dtype or "float32", landmarks, scratch) as table:
@@ -64,7 +64,7 @@ def panel_input(
 
 
 @contextmanager
-def points_input(points: Any, executor: AnyExecutor, *, scratch: Scratch = None) -> Iterator[RowSource]:
+def points_input(points: Any, executor: Executor, *, scratch: Scratch = None) -> Iterator[RowSource]:
     """Open ``(n, d)`` points, for `landmarks.panel.sources.points_panel`; parameters as in `panel_input`."""
     if isinstance(points, RowSource):
         require_usable(points)
@@ -73,7 +73,7 @@ def points_input(points: Any, executor: AnyExecutor, *, scratch: Scratch = None)
         from psmds_dist.data.store import open_table
 
         rows = open_table(points)
-        executor.require(rows.location)
+        executor.check_visible(rows.location)
         yield rows.verified()
     else:
         with _plain(points, executor, "float64", None, scratch) as table:
@@ -89,14 +89,14 @@ def _is_zarr(given: Any) -> bool:
 @contextmanager
 def _plain(
     given: Any,
-    executor: AnyExecutor,
+    executor: Executor,
     dtype: str,
     landmarks: Sequence[int] | Ints | None,
     scratch: Scratch,
 ) -> Iterator[ArrayRows | NpyRows]:
     if isinstance(given, str | os.PathLike):
         table = npy_panel(given, dtype, landmarks)
-        executor.require(table.location)
+        executor.check_visible(table.location)
         yield table
         return
     array = array_panel(given, dtype, landmarks)
@@ -113,7 +113,7 @@ def _plain(
 @contextmanager
 def matrix_panel(
     panel: StorePanel,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     memory_limit: int,
     keep: int,

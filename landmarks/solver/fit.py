@@ -32,13 +32,14 @@ from landmarks.solver.refine import polish_config, refine_panel
 from landmarks.solver.types import Clock, Data, LandmarkConfig, LandmarkFit, Run, Tell
 from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.api.embed import identity_of, require_unchanged, warm_up
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.sources import KeepsChecks, RowSource
 from psmds_dist.core.stress import Stress, principal, turned
 from psmds_dist.core.types import Floats, InputCheck, InputError, Ints
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
-from psmds_dist.executor import AnyExecutor, InProcessExecutor
+from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import checked
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.planning.memory import exceeded
@@ -53,7 +54,7 @@ UNCHANGED = "the refinement left the map as it was: no pass lowered its stress o
 def fit(
     data: Data,
     config: LandmarkConfig,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     memory_limit: Any = None,
     tell: Tell = lambda text: None,
@@ -79,12 +80,12 @@ def fit(
     plan = plan_fit(data, landmarks, config.n_components, config.refine, executor, limit)
     tell(plan.describe())
     judge = judge_of(data, landmarks, config) if config.refine == "panel" else None
-    before = executor.memory()
+    before = executor.memory_usage()
     clock = Clock(tell)
     check = identity = None
     try:
         if matrix is not None:
-            executor.prepare(partial(warm_up_scan, matrix.dtype.name))
+            executor.warm_up(partial(warm_up_scan, matrix.dtype.name))
             clock.leave_out()
             names = None if data.ids is None else list(data.ids)
             check, data = checked(matrix, executor, ids=names, memory_limit=limit), data.trusted()
@@ -135,7 +136,7 @@ def _distances(data: Data, i: int, candidates: Ints) -> Floats:
     return found
 
 
-def _identity(panel: RowSource, names: PanelEntries, config: LandmarkConfig, executor: AnyExecutor) -> Identity:
+def _identity(panel: RowSource, names: PanelEntries, config: LandmarkConfig, executor: Executor) -> Identity:
     """What must be the same for a run to go on where another stopped.
 
     A panel that is taken out of a matrix may lie in memory or on disk, as there is room: its content counts.
@@ -147,7 +148,7 @@ def _identity(panel: RowSource, names: PanelEntries, config: LandmarkConfig, exe
 
 
 def _fit_panel(run: Run, judge: ValidationStress | None, check: InputCheck | None) -> LandmarkFit:
-    run.executor.prepare(partial(warm_up_landmarks, run.config.n_components, run.panel.dtype.name))
+    run.executor.warm_up(partial(warm_up_landmarks, run.config.n_components, run.panel.dtype.name))
     run.clock.leave_out()
     among, mapped = _mapped(run)
     frame, found = _placed(run, among, mapped)
@@ -162,7 +163,7 @@ def _fit_panel(run: Run, judge: ValidationStress | None, check: InputCheck | Non
     run.executor.close()  # the rows go: what follows needs their place
     embedding, frame = _in_position(found, frame, run.landmarks, solution)
     estimate, curve = estimate_stress(run, among, embedding) if run.config.evaluate else (None, [])
-    run.clock.end("evidence")
+    run.clock.end("evaluation")
     return LandmarkFit(
         embedding=embedding,
         landmarks=run.landmarks,

@@ -17,10 +17,10 @@ from landmarks.selection import require_method
 from landmarks.solver.memory import FitPlan, Planned
 from landmarks.solver.placement import ROUGH, SHARE, PlacementModel
 from psmds_dist.core.config import SolverConfig, check_int
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError, Ints, StopReason
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.solver.checkpoint import CheckpointStore, Identity
 from psmds_dist.solver.solve import Solution
 from psmds_dist.solver.tasks import CachedRows
@@ -77,7 +77,7 @@ class Data(Planned, Protocol):
     def entries(self, landmarks: Ints) -> PanelEntries:
         """How messages name the entries of a panel of some landmarks."""
 
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> AbstractContextManager[RowSource]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> AbstractContextManager[RowSource]:
         """Dissimilarities of all points to some landmarks; ``keep`` bytes may hold what is made only once."""
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
@@ -271,7 +271,7 @@ class Run:
     landmarks: Ints
     aside: Ints
     config: LandmarkConfig
-    executor: AnyExecutor
+    executor: Executor
     plan: FitPlan
     clock: Clock
     checkpoint: CheckpointStore

@@ -18,13 +18,13 @@ from psmds_dist.api.init import choose_start, require_start, wanted_start, warm_
 from psmds_dist.core.arrays import as_array, fill, is_masked
 from psmds_dist.core.config import MAX_COORDINATE, SolverConfig, check_int
 from psmds_dist.core.events import OnEpoch
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.ingest.check import checked
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, exact, exceeded, require
@@ -43,7 +43,7 @@ LARGEST = 1e150
 PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
 
 
-def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: Any = None) -> Plan:
+def plan_run(source: RowSource, config: SolverConfig, executor: Executor, memory_limit: Any = None) -> Plan:
     """Decide how memory is spent, or refuse.
 
     Raises
@@ -62,9 +62,9 @@ def plan_run(source: RowSource, config: SolverConfig, executor: AnyExecutor, mem
     return Plan.of(limit, needs, workers, source.read_profile.read_amplification)
 
 
-def warm_up(source: RowSource, config: SolverConfig, executor: AnyExecutor) -> None:
+def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
-    executor.prepare(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes, config.guided))
+    executor.warm_up(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes, config.guided))
 
 
 CERTIFICATE_MISSING = (
@@ -116,7 +116,7 @@ class Embedding:
 def embed(
     source: RowSource,
     config: SolverConfig,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     memory_limit: Any = None,
     ids: list[str] | None = None,
@@ -144,7 +144,7 @@ def embed(
         init = _usable_start(init, source.n, config.n_components)
     if on_plan is not None:
         on_plan(plan)
-    before = executor.memory()
+    before = executor.memory_usage()
     try:
         check = checked(source, executor, ids=ids, memory_limit=plan.limit)
         _require_near(init, config, check.rms)
@@ -277,7 +277,7 @@ def _starts(best: Solution, count: int, seconds: float) -> Arrays:
 
 
 def _find_start(
-    init: str | Floats, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
+    init: str | Floats, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int
 ) -> Initialization:
     """Find the start."""
     if not isinstance(init, str):
@@ -288,7 +288,7 @@ def _find_start(
     return name, start.x, config if config.radius is not None else replace(config, radius=start.radius)
 
 
-def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_limit: Any = None) -> Stress:
+def measure(source: RowSource, embedding: Floats, executor: Executor, memory_limit: Any = None) -> Stress:
     """Stress of any map of a matrix, in one pass.
 
     Parameters

@@ -12,9 +12,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import BudgetError, Floats, InputError
-from psmds_dist.executor import AnyExecutor
 
 AUTO_POINTS = 1000
 """Points from which ``"auto"`` begins at landmarks: below, a start from random takes no longer."""
@@ -31,7 +31,7 @@ class Start:
 class Provider(Protocol):
     """What a package offers as a start."""
 
-    def __call__(self, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
         """Find a start for a matrix and what will be solved, given who works and the bytes a process may take."""
         ...
 
@@ -57,7 +57,7 @@ def _offered() -> dict[str, EntryPoint]:
 
 
 def choose_start(
-    init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
+    init: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int
 ) -> tuple[str, Start | None]:
     """Begin as ``init`` says.
 
@@ -119,7 +119,7 @@ def _provider(name: str) -> Provider:
     return provider
 
 
-def _provided(name: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+def _provided(name: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
     provider = _provider(name)
     try:
         return provider(source, config, executor, memory_limit)
