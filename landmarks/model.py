@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from landmarks.panel.check import PanelEntries, is_too_large
+from landmarks.panel.check import PanelEntries
 from landmarks.panel.sources import points_panel
 from landmarks.panel.tables import array_panel, without_mask
 from landmarks.solver.placement import PlacementModel, place, require_finite
@@ -19,6 +19,7 @@ from psmds_dist.core.arrays import fill, numbers_of
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.data.points import Metric
 from psmds_dist.ingest.check import ROUNDING_TOL
+from psmds_dist.ingest.scan import largest_usable
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.solver.checkpoint import plain
 
@@ -130,7 +131,7 @@ class Model:
     def _require_usable(self, rows: Rows, columns: Ints) -> None:
         """Refuse dissimilarities that no point can have; ``columns`` are those of the user."""
         negative = rows < -ROUNDING_TOL * self.frame.scale
-        wrong = np.argwhere(np.isinf(rows) | negative | is_too_large(rows, rows.dtype, self.frame.scale))
+        wrong = np.argwhere(np.isinf(rows) | negative | (rows > largest_usable(rows.dtype, self.frame.scale)))
         if wrong.size:
             i, s = wrong[0].tolist()
             landmark = PanelEntries(self.landmarks, self.ids).landmark(s)

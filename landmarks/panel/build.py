@@ -1,68 +1,17 @@
-"""Passes over a panel: writing it into a store, continuing where an interrupted one stopped, checking it."""
+"""Panels checked where they are, and written into stores on the way."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Generic, TypeVar
+from collections.abc import Sequence
 
-from landmarks.panel.check import PanelBlock, PanelCheck, PanelEntries, PanelScanner, evaluate, landmarks_digest
+from landmarks.panel.check import PanelCheck, PanelChecker, PanelEntries
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
-from psmds_dist.core.types import Executor
-from psmds_dist.data.cache import stored
-from psmds_dist.data.ids import check_ids
-from psmds_dist.ingest.build import BuildBlocks, removed_if_refused
-from psmds_dist.ingest.check import SYMMETRY_TOL, Progress, keep_check, known_check
-from psmds_dist.ingest.scan import ScanBlocks, panel_blocks
-from psmds_dist.planning.memory import PANEL_BYTES, panel_pass
-from psmds_dist.utils.locks import exclusive_lock
-from psmds_dist.utils.text import note_unsafe
-
-F = TypeVar("F")
-
-
-@dataclass(frozen=True)
-class Strips(Generic[F]):
-    """Work over strips of neighbouring blocks: a worker's own blocks are scattered, its strips are not.
-
-    What one strip needs is read with one call.
-    """
-
-    work: Callable[[Sequence[int]], F]
-    height: int
-    count: int
-    """Number of blocks."""
-
-    def __call__(self, strips: Sequence[int]) -> F:
-        """Work on the blocks of ``strips``."""
-        bounds = [(s * self.height, min((s + 1) * self.height, self.count)) for s in strips]
-        return self.work([block for first, last in bounds for block in range(first, last)])
-
-
-def _pass(
-    panel: RowSource,
-    work: Callable[[Sequence[int]], list[PanelBlock]],
-    height: int,
-    executor: Executor,
-    on_progress: Progress | None,
-) -> list[PanelBlock]:
-    count = panel.layout.count
-    strips = -(-count // height)
-    group = max(1, strips // (8 * executor.n_workers))
-    found: list[PanelBlock] = []
-    for _, part in executor.map(Strips(work, height, count), range(strips), group=group):
-        found += part
-        if on_progress is not None:
-            on_progress(len(found), count)
-    return found
-
-
-def _strip(panel: RowSource, executor: Executor, memory_limit: int | None) -> int:
-    """Blocks to read together: those stored together, as memory allows, and something for every worker."""
-    room = PANEL_BYTES if memory_limit is None else panel_pass(stored(panel)).room(memory_limit)
-    return min(panel_blocks(panel, room), -(-panel.layout.count // executor.n_workers))
+from psmds_dist.ingest.build import check_target, write_checked
+from psmds_dist.ingest.check import SYMMETRY_TOL
+from psmds_dist.ingest.passes import check_once
+from psmds_dist.ingest.scan import Progress
 
 
 def check_panel(
@@ -99,18 +48,8 @@ def check_panel(
     InputError
         In one sentence, the first fault and where it is.
     """
-    names = names or PanelEntries(panel.landmarks)
-    kept = known_check(panel, PanelCheck)
-    if kept is not None and kept.landmarks == landmarks_digest(panel.landmarks):
-        kept.suspicion.warn(names.what)
-        return kept
-    height = _strip(panel, executor, memory_limit)
-    room = height * stored(panel).block_bytes
-    work = ScanBlocks(panel.verified(), partial(PanelScanner, *panel.shape), room)
-    found = _pass(panel, work, height, executor, on_progress)
-    check = evaluate(panel, found, names, symmetry_tol)
-    keep_check(panel, check)
-    return check
+    checker = PanelChecker(names or PanelEntries(panel.landmarks), symmetry_tol)
+    return check_once(panel, checker, executor, memory_limit=memory_limit, on_progress=on_progress)
 
 
 def build_panel(
@@ -158,28 +97,15 @@ def build_panel(
     -------
     PanelCheck
     """
-    from psmds_dist.data.store import create, require_apart
-
-    require_apart(path, source.location)
-    ids = None if ids is None else check_ids(ids, source.n)
-    names = names or PanelEntries(source.landmarks, ids)
-    note_unsafe(ids)
-    height = _strip(source, executor, memory_limit)
-    with exclusive_lock(path):
-        target = create(
-            path,
-            source.n,
-            source.dtype.name,
-            width=source.shape[1],
-            landmarks=source.landmarks,
-            ids=ids,
-            metric=metric,
-            source_fingerprint=source.content_id,
-            overwrite=overwrite,
-        )
-        work = BuildBlocks(source, target, height, partial(PanelScanner, *source.shape))
-        found = _pass(source, work, height, executor, on_progress)
-        with removed_if_refused(target):
-            check = evaluate(target, found, names, symmetry_tol)
-        target.finish(check.as_dict())
-    return check
+    ids = check_target(source, path, ids)
+    return write_checked(
+        source,
+        path,
+        PanelChecker(names or PanelEntries(source.landmarks, ids), symmetry_tol),
+        executor,
+        ids=ids,
+        metric=metric,
+        overwrite=overwrite,
+        memory_limit=memory_limit,
+        on_progress=on_progress,
+    )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import google_crc32c
 import numpy as np
-from numpy.typing import NDArray
 
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, Suspicion
+from psmds_dist.data.cache import stored
 from psmds_dist.ingest.check import (
     ROUNDING_TOL,
     entries,
@@ -25,20 +27,16 @@ from psmds_dist.ingest.check import (
     row_name,
     suspicion_of,
 )
-from psmds_dist.ingest.scan import InvalidEntries, find_fault, total_fault
+from psmds_dist.ingest.passes import Checker
+from psmds_dist.ingest.scan import HUGE, InvalidEntries, find_fault, largest_usable, total_fault
 from psmds_dist.ingest.similarity import Evidence, sample_points
 from psmds_dist.ingest.triangles import count_sides
+from psmds_dist.planning.memory import PANEL_BYTES, panel_pass
 
 Ids = Sequence[str] | None
 
-LARGEST = 1e150
-"""Largest dissimilarity: sums of squares of larger ones overflow."""
-
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 """What stands for infinity where files hold no such thing, also in float64."""
-
-HUGE, OUTLYING = 1e18, 1e12
-"""A dissimilarity above the first, and so many times a small one between landmarks, leaves no digit of the others."""
 
 SMALL = 0.1
 """Quantile that is a small one: what stands for 'no connection' may be in most pairs, where there are many groups."""
@@ -207,30 +205,60 @@ class MatrixEntries(PanelEntries):
         return f"row {self.row(int(self.landmarks[column]))}, column {self.row(row)}"
 
 
-def evaluate(panel: RowSource, found: Iterable[PanelBlock], names: PanelEntries, symmetry_tol: float) -> PanelCheck:
-    """Judge a finished pass; of ``panel`` only the rows of its landmarks are read again."""
-    blocks = sorted(found, key=lambda scan: scan.block)
-    between = None if panel.landmarks is None else panel.take(panel.landmarks).astype(np.float64)
-    judge = Judgement(blocks, panel.dtype, between, names, symmetry_tol)
-    refuse(judge.problems())
-    known: dict[int, int] = {}
-    for scan in blocks:
-        for count, rows in scan.known.items():
-            known[count] = known.get(count, 0) + rows
-    check = PanelCheck(
-        n=panel.n,
-        width=panel.shape[1],
-        dtype=panel.dtype.name,
-        highest=judge.highest,
-        known=tuple(sorted(known.items())),
-        poorest=min(scan.poorest for scan in blocks)[1],
-        landmarks=landmarks_digest(panel.landmarks),
-        asymmetry=judge.asymmetry,
-        digest=_digest(panel, blocks),
-        suspicion=judge.suspicion(),
-    )
-    check.suspicion.warn(names.what)
-    return check
+@dataclass(frozen=True)
+class PanelChecker(Checker[list[PanelBlock], list[PanelBlock], PanelCheck]):
+    """The check of a panel, in which entries may be missing."""
+
+    names: PanelEntries
+    symmetry_tol: float
+
+    result = PanelCheck
+
+    @property
+    def what(self) -> str:
+        """What messages call the panel."""
+        return self.names.what
+
+    def covers(self, found: PanelCheck, source: RowSource) -> bool:
+        """Whether an earlier check was for the same landmarks."""
+        return found.landmarks == landmarks_digest(source.landmarks)
+
+    def width(self, source: RowSource) -> int:
+        """Number of landmarks."""
+        return source.shape[1]
+
+    def room(self, source: RowSource, executor: Executor, memory_limit: int | None, *, writing: bool) -> int:
+        """Bytes of rows that a pass may read together."""
+        return PANEL_BYTES if memory_limit is None else panel_pass(stored(source)).room(memory_limit)
+
+    def scanner(self, source: RowSource) -> Callable[[], PanelScanner]:
+        """Return what makes a scanner for a group of blocks."""
+        return partial(PanelScanner, *source.shape)
+
+    def collect(self, source: RowSource, found: Iterable[list[PanelBlock]]) -> list[PanelBlock]:
+        """Put the blocks in order."""
+        return sorted((block for group in found for block in group), key=lambda scan: scan.block)
+
+    def evaluate(self, collected: list[PanelBlock], source: RowSource, executor: Executor, room: int) -> PanelCheck:
+        """Judge a finished pass; only the rows of landmarks are read again."""
+        between = None if source.landmarks is None else source.take(source.landmarks).astype(np.float64)
+        judge = Judgement(collected, source.dtype, between, self.names, self.symmetry_tol)
+        refuse(judge.problems())
+        known: Counter[int] = Counter()
+        for scan in collected:
+            known.update(scan.known)
+        return PanelCheck(
+            n=source.n,
+            width=source.shape[1],
+            dtype=source.dtype.name,
+            highest=judge.highest,
+            known=tuple(sorted(known.items())),
+            poorest=min(scan.poorest for scan in collected)[1],
+            landmarks=landmarks_digest(source.landmarks),
+            asymmetry=judge.asymmetry,
+            digest=_digest(source, collected),
+            suspicion=judge.suspicion(),
+        )
 
 
 def landmarks_digest(landmarks: Ints | None) -> str | None:
@@ -246,19 +274,11 @@ def _digest(panel: RowSource, blocks: Sequence[PanelBlock]) -> str:
     return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 
 
-def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> NDArray[np.bool_]:
-    """Whether dissimilarities cannot be computed with beside some other one.
-
-    Their squares or sums would overflow, they are the largest float32, or the other is lost beside them.
-    """
-    largest = min(LARGEST, float(np.finfo(dtype).max) / 4, max(HUGE, OUTLYING * other))
-    return np.asarray((values > largest) | (values == FLOAT32_MAX))
-
-
 def huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> str:
     """Say that some values overflow, which seldom are dissimilarities; empty where none does."""
     known = between[between > 0] if between is not None and highest > HUGE else np.empty(0)
-    if not is_too_large(highest, dtype, float(np.quantile(known, SMALL)) if known.size else math.inf):
+    typical = float(np.quantile(known, SMALL)) if known.size else math.inf
+    if highest <= largest_usable(dtype, typical) and highest != FLOAT32_MAX:
         return ""
     return (
         f"the largest dissimilarity of {names.what} is {highest:g}, too large to compute with as {dtype.name}: such "
@@ -321,7 +341,7 @@ class Judgement:
     def _squares(self) -> Floats:
         """Sum of squares of each landmark's known dissimilarities to the others."""
         assert self.between is not None
-        others = np.where(np.abs(self.between) <= LARGEST, self.between, 0)
+        others = np.where(np.abs(self.between) <= largest_usable(self.between.dtype), self.between, 0)
         np.fill_diagonal(others, 0)
         squares: Floats = np.square(others).sum(axis=1)
         return squares

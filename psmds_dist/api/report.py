@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from psmds_dist.core.events import EpochEvent, OnEpoch
 from psmds_dist.core.stress import Stress
-from psmds_dist.ingest.check import Progress
+from psmds_dist.ingest.scan import Progress
 from psmds_dist.utils.text import escaped
 
 DECAY = 0.75

@@ -6,28 +6,25 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from psmds_dist.core.layout import Layout
-from psmds_dist.core.sources import RowSource, require_square, require_valid
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, InputCheck, InputError, Rows
-from psmds_dist.core.validation import require_size
 from psmds_dist.data.ids import check_ids
 from psmds_dist.data.transforms import TRIANGLES, OneTriangle, Symmetrized, ZeroDiagonal
 from psmds_dist.ingest.check import (
     SYMMETRY_TOL,
-    Progress,
-    evaluate,
+    MatrixChecker,
     refuse_one_triangle,
     refuse_similarities,
+    require_matrix,
     room_for,
 )
 from psmds_dist.ingest.diagnose import count_triangles
-from psmds_dist.ingest.scan import BlockScanner, Scan, Scanner, group_size, panel_blocks, read_strips, split
-from psmds_dist.kernels.warm import warm_up_scan
+from psmds_dist.ingest.passes import Check, Checker
+from psmds_dist.ingest.scan import BlockScanner, Progress, panel_blocks, read_strips, scan_all, split
 from psmds_dist.planning import memory
 from psmds_dist.utils.locks import exclusive_lock
 from psmds_dist.utils.text import note_unsafe
@@ -35,7 +32,9 @@ from psmds_dist.utils.text import note_unsafe
 if TYPE_CHECKING:
     from psmds_dist.data.store import Target
 
-F = TypeVar("F", covariant=True)
+F = TypeVar("F")
+S = TypeVar("S")
+C = TypeVar("C", bound=Check)
 
 
 @dataclass(frozen=True)
@@ -139,38 +138,74 @@ def build(
     DissimilarityWarning
         When entries were taken for rounded zeros, or behave like similarities.
     """
-    from psmds_dist.data.store import create, require_apart  # late: needs Zarr
-
-    require_valid(source)
-    require_square(source)
-    require_size(source.n)
-    names = None if ids is None else check_ids(ids, source.n)
-    note_unsafe(names)
-    require_apart(path, source.location)
+    require_matrix(source)
+    names = check_target(source, path, ids)
     if zero_diagonal:
         refuse_similarities(source, names)
     source = _mirrored(source, executor, symmetrize, triangle, memory_limit)
-    rows = ZeroDiagonal(source) if zero_diagonal else source
-    room = room_for(memory.building, rows, executor, memory_limit)
+    return write_checked(
+        ZeroDiagonal(source) if zero_diagonal else source,
+        path,
+        MatrixChecker(names, symmetry_tol),
+        executor,
+        ids=names,
+        metric=metric,
+        overwrite=overwrite,
+        memory_limit=memory_limit,
+        on_progress=on_progress,
+    )
+
+
+def check_target(source: RowSource, path: str | os.PathLike[str], ids: Sequence[str] | None) -> list[str] | None:
+    """Return the names that a store will hold, once it is known that it can be written beside its source."""
+    from psmds_dist.data.store import require_apart  # late: needs Zarr
+
+    names = None if ids is None else check_ids(ids, source.n)
+    note_unsafe(names)
+    require_apart(path, source.location)
+    return names
+
+
+def write_checked(
+    source: RowSource,
+    path: str | os.PathLike[str],
+    checker: Checker[F, S, C],
+    executor: Executor,
+    *,
+    ids: Sequence[str] | None = None,
+    metric: str | None = None,
+    overwrite: bool = False,
+    memory_limit: int | None = None,
+    on_progress: Progress | None = None,
+) -> C:
+    """Write a source of any kind into a store and check it, in one pass; parameters as in `build`."""
+    from psmds_dist.data.store import create
+
+    checker.warm_up(source, executor)
+    room = checker.room(source, executor, memory_limit, writing=True)
     with exclusive_lock(path):
         target = create(
             path,
-            rows.n,
-            rows.dtype.name,
-            ids=names,
+            source.n,
+            source.dtype.name,
+            width=checker.width(source),
+            landmarks=source.landmarks,
+            ids=ids,
             metric=metric,
-            source_fingerprint=rows.content_id,
+            source_fingerprint=source.content_id,
             overwrite=overwrite,
         )
-        scan = _pass(rows, target, executor, room, on_progress)
-        with removed_if_refused(target):
-            check = evaluate(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
+        work = BuildBlocks(source, target, panel_blocks(source, room), checker.scanner(source))
+        collected = checker.collect(source, scan_all(source, work, executor, room, on_progress))
+        with _removed_if_refused(target):
+            check = checker.evaluate(collected, target, executor, room)
+        check.suspicion.warn(checker.what)
         target.finish(check.as_dict())
     return check
 
 
 @contextmanager
-def removed_if_refused(target: Target) -> Iterator[None]:
+def _removed_if_refused(target: Target) -> Iterator[None]:
     """Remove what was written where its check ends with an error: all of it is in the source still."""
     try:
         yield
@@ -202,15 +237,3 @@ def _side(source: RowSource, executor: Executor, triangle: str | None, room: int
     if triangle not in TRIANGLES:
         raise InputError(f"triangle must be {', '.join(map(repr, TRIANGLES))} or None, not {triangle!r}.")
     return count_triangles(source, executor, room).only if triangle == "auto" else triangle
-
-
-def _pass(source: RowSource, target: Target, executor: Executor, room: int, on_progress: Progress | None) -> Scan:
-    count = Layout(source.n).count
-    work = BuildBlocks(source, target, panel_blocks(source, room), partial(Scanner, source.n, source.dtype))
-    scan = Scan(source.n, source.dtype)
-    executor.warm_up(partial(warm_up_scan, source.dtype.name))
-    for _, group in executor.map(work, range(count), group=group_size(source, executor, room)):
-        scan.add(group)
-        if on_progress is not None:
-            on_progress(scan.done, count)
-    return scan

@@ -8,32 +8,32 @@ matrix is said in one message, the worst first. What is suspicious but usable is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any
 
 import numpy as np
 
-from psmds_dist.core.layout import Layout
-from psmds_dist.core.sources import KeepsChecks, RowSource, require_square, require_valid
+from psmds_dist.core.sources import RowSource, require_square, require_valid
 from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints, Rows, Suspicion
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.cache import stored
 from psmds_dist.ingest.diagnose import Pair, count_triangles, group_sizes, look_at_triangles, worst_pair
+from psmds_dist.ingest.passes import Checker, check_once, run_check
 from psmds_dist.ingest.scan import (
+    GroupScan,
     InvalidEntries,
+    Progress,
     Scan,
-    ScanBlocks,
     Scanner,
     contiguous_runs,
-    group_size,
     largest_usable,
 )
 from psmds_dist.ingest.similarity import Evidence, sample_points
 from psmds_dist.ingest.triangles import Triangles
 from psmds_dist.kernels.warm import warm_up_scan
-from psmds_dist.planning.memory import PANEL_BYTES, MemoryRequirement, checking
+from psmds_dist.planning.memory import PANEL_BYTES, MemoryRequirement, building, checking
 
 SYMMETRY_TOL = 1e-4
 """Largest ``|t_ij - t_ji|`` that passes as rounding, as a share of the root mean square."""
@@ -42,48 +42,55 @@ ROUNDING_TOL = 1e-5
 """Largest distance from zero of a negative entry, or of one on the diagonal, that passes as a rounded zero, as a share
 of the root mean square of a typical row (the median, so that a few huge entries do not make others look small)."""
 
-Progress = Callable[[int, int], None]
 Ids = Sequence[str] | None
 
 
-class Check(Protocol):
-    """What a check has found, as it is kept with a store."""
+@dataclass(frozen=True)
+class MatrixChecker(Checker[GroupScan, Scan, InputCheck]):
+    """The check of a square matrix of dissimilarities, for all uses of its pairs."""
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Inverse of `as_dict`."""
+    ids: Ids = None
+    symmetry_tol: float = SYMMETRY_TOL
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return a plain dictionary."""
+    result = InputCheck
+
+    def warm_up(self, source: RowSource, executor: Executor) -> None:
+        """Compile the scan."""
+        executor.warm_up(partial(warm_up_scan, source.dtype.name))
+
+    def room(self, source: RowSource, executor: Executor, memory_limit: int | None, *, writing: bool) -> int:
+        """Bytes of rows that a pass may read together, within what its kind of pass needs besides."""
+        return room_for(building if writing else checking, source, executor, memory_limit)
+
+    def scanner(self, source: RowSource) -> Callable[[], Scanner]:
+        """Return what makes a scanner for a group of blocks."""
+        return partial(Scanner, source.n, source.dtype)
+
+    def collect(self, source: RowSource, found: Iterable[GroupScan]) -> Scan:
+        """Put together what scanners found."""
+        scan = Scan(source.n, source.dtype)
+        for group in found:
+            scan.add(group)
+        return scan
+
+    def evaluate(self, collected: Scan, source: RowSource, executor: Executor, room: int) -> InputCheck:
+        """Judge a finished pass."""
+        judge = Judgement(collected, source, executor, self.ids, self.symmetry_tol, room)
+        refuse(judge.problems())
+        return judge.result()
 
 
-C = TypeVar("C", bound=Check)
-
-
-def known_check(source: RowSource, kind: type[C]) -> C | None:
-    """Return the result of an earlier check that is kept with a store, where it still holds."""
-    facts = source.load_check() if isinstance(source, KeepsChecks) else None
-    try:
-        return None if facts is None else kind.from_dict(facts)
-    except (TypeError, KeyError):  # other fields: another version of this package has kept it
-        return None
-
-
-def keep_check(source: RowSource, found: Check) -> None:
-    """Keep the result of a check with a source that can."""
-    if isinstance(source, KeepsChecks):
-        source.save_check(found.as_dict())
+def require_matrix(source: RowSource) -> None:
+    """Refuse a source that is no square matrix of enough points."""
+    require_valid(source)
+    require_square(source)
+    require_size(source.n)
 
 
 def checked(source: RowSource, executor: Executor, *, ids: Ids = None, memory_limit: int | None = None) -> InputCheck:
     """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
-    found = known_check(source, InputCheck)
-    if found is None:
-        found = check_source(source, executor, ids=ids, memory_limit=memory_limit)
-        keep_check(source, found)
-    else:
-        found.suspicion.warn()
-    return found
+    require_matrix(source)
+    return check_once(source, MatrixChecker(ids), executor, memory_limit=memory_limit)
 
 
 def check_source(
@@ -127,19 +134,9 @@ def check_source(
     InputError
         With all that is wrong, the worst first, and where it is.
     """
-    require_valid(source)
-    require_square(source)
-    require_size(source.n)
-    layout = Layout(source.n)
-    scan = Scan(source.n, source.dtype)
-    executor.warm_up(partial(warm_up_scan, source.dtype.name))
-    room = room_for(checking, source, executor, memory_limit)
-    work = ScanBlocks(source.verified(), partial(Scanner, source.n, source.dtype), room)
-    for _, group in executor.map(work, range(layout.count), group=group_size(source, executor, room)):
-        scan.add(group)
-        if on_progress is not None:
-            on_progress(scan.done, layout.count)
-    return evaluate(scan, source, executor, ids=ids, symmetry_tol=symmetry_tol, room=room)
+    require_matrix(source)
+    checker = MatrixChecker(ids, symmetry_tol)
+    return run_check(source, checker, executor, memory_limit=memory_limit, on_progress=on_progress)
 
 
 def room_for(
@@ -149,23 +146,6 @@ def room_for(
     if memory_limit is None:
         return PANEL_BYTES
     return kind(stored(source), executor.n_workers, here=executor.in_process).room(memory_limit)
-
-
-def evaluate(
-    scan: Scan,
-    source: RowSource,
-    executor: Executor,
-    *,
-    ids: Ids = None,
-    symmetry_tol: float = SYMMETRY_TOL,
-    room: int = PANEL_BYTES,
-) -> InputCheck:
-    """Judge a finished pass; ``source`` is read again only to explain what is wrong."""
-    judge = Judgement(scan, source, executor, ids, symmetry_tol, room)
-    refuse(judge.problems())
-    found = judge.result()
-    found.suspicion.warn()
-    return found
 
 
 def refuse(problems: Sequence[str]) -> None:

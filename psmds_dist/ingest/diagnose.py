@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
-from psmds_dist.ingest.scan import GatherColumns, ScanBlocks, group_size
+from psmds_dist.ingest.scan import GatherColumns, ScanBlocks, scan_all
 from psmds_dist.ingest.triangles import Triangles, count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
 
@@ -66,8 +66,7 @@ def worst_pair(source: RowSource, imbalance: Floats, executor: Executor, room: i
 def _compared(source: RowSource, suspects: Ints, executor: Executor, room: int) -> Iterator[Pair]:
     """The worst pair of each suspect row."""
     columns = np.empty((source.n, suspects.size))
-    work, size = GatherColumns(source, suspects, room), group_size(source, executor, room)
-    for _, parts in executor.map(work, range(Layout(source.n).count), group=size):
+    for parts in scan_all(source, GatherColumns(source, suspects, room), executor, room):
         for lo, part in parts:
             columns[lo : lo + len(part)] = part
     row = np.empty((1, source.n), source.dtype)
@@ -96,8 +95,7 @@ class TriangleCounter:
 def count_triangles(source: RowSource, executor: Executor, room: int = PANEL_BYTES) -> Triangles:
     """Look at both sides of the diagonal, in one pass."""
     work = ScanBlocks(source.verified(), partial(TriangleCounter, source.n), room)
-    blocks = range(Layout(source.n).count)
-    return Triangles.total(part for _, part in executor.map(work, blocks, group=group_size(source, executor, room)))
+    return Triangles.total(scan_all(source, work, executor, room))
 
 
 def look_at_triangles(source: RowSource, rows: int = 64) -> Triangles:
@@ -143,8 +141,7 @@ def group_sizes(source: RowSource, executor: Executor, largest: float, room: int
     """Sizes of the groups of points between which no entry is finite and at most ``largest``, the largest first."""
     n = source.n
     work = ScanBlocks(source.verified(), partial(GroupFinder, n, largest), room)
-    blocks = range(Layout(n).count)
-    found = [labels for _, labels in executor.map(work, blocks, group=group_size(source, executor, room))]
+    found = list(scan_all(source, work, executor, room))
     ends: tuple[Any, Any] = (np.tile(np.arange(n), len(found)), np.concatenate(found))
     joined = coo_array((np.ones(ends[0].size, bool), ends), shape=(n, n))
     _, label = connected_components(joined, directed=False)

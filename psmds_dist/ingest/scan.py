@@ -25,7 +25,12 @@ from psmds_dist.planning.memory import PANEL_BYTES
 
 _KEY = 0x70736D6473
 
+HUGE, OUTLYING = 1e18, 1e12
+"""An entry above the first, and so many times a typical one, leaves no digit of the others."""
+
 F = TypeVar("F", covariant=True)
+Progress = Callable[[int, int], None]
+"""Called with the number of blocks done and the number of all."""
 
 
 class BlockScanner(Protocol[F]):
@@ -93,9 +98,12 @@ def sketch_weights(n: int) -> Floats:
     return weights
 
 
-def largest_usable(dtype: np.dtype[Any]) -> float:
-    """Largest entry that solvers can compute with: moves, squares and their sums must not overflow."""
-    return 1e37 if dtype.itemsize == 4 else 1e150
+def largest_usable(dtype: np.dtype[Any], typical: float = math.inf) -> float:
+    """Largest entry that solvers can compute with: moves, squares and their sums must not overflow.
+
+    Nor may a ``typical`` dissimilarity beside it lose its digits, where one is given.
+    """
+    return min(1e37 if dtype.itemsize == 4 else 1e150, max(HUGE, OUTLYING * typical))
 
 
 class Scanner:
@@ -178,11 +186,6 @@ class Scan:
             self.__dict__.pop(name, None)
         with np.errstate(invalid="ignore", over="ignore"):  # infinities are told of where they stand
             self._columns += group.columns
-
-    @property
-    def done(self) -> int:
-        """Blocks seen."""
-        return len(self._blocks)
 
     @cached_property
     def blocks(self) -> list[BlockScan]:
@@ -315,8 +318,45 @@ class GatherColumns:
         return found
 
 
-def group_size(source: RowSource, executor: Executor, limit: int = PANEL_BYTES) -> int:
-    """Blocks a task of a pass: several tasks a worker for progress, each of whole panels."""
-    panel = panel_blocks(source, limit)
-    share = source.layout.count // (8 * executor.n_workers)
-    return max(1, share // panel) * panel
+@dataclass(frozen=True)
+class Strips(Generic[F]):
+    """Work over strips of neighbouring blocks: a worker's own blocks are scattered, those of a strip are not."""
+
+    func: Callable[[Sequence[int]], F]
+    """Work over blocks; under this name Dask finds what to call its tasks."""
+
+    height: int
+    count: int
+    """Number of blocks."""
+
+    def blocks(self, strips: Sequence[int]) -> list[int]:
+        """Blocks of some strips."""
+        bounds = [(s * self.height, min((s + 1) * self.height, self.count)) for s in strips]
+        return [block for first, last in bounds for block in range(first, last)]
+
+    def __call__(self, strips: Sequence[int]) -> F:
+        """Work on the blocks of ``strips``."""
+        return self.func(self.blocks(strips))
+
+
+def scan_all(
+    source: RowSource,
+    work: Callable[[Sequence[int]], F],
+    executor: Executor,
+    room: int = PANEL_BYTES,
+    on_progress: Progress | None = None,
+) -> Iterator[F]:
+    """Call ``work`` on all blocks of a source, in several tasks a worker, and yield what it returns, in any order.
+
+    A strip is what is best read with one call: blocks that are stored together, as far as ``room`` bytes of rows allow
+    it and there is something for every worker.
+    """
+    count, workers = source.layout.count, executor.n_workers
+    height = min(panel_blocks(source, room), -(-count // workers))
+    strips, done = Strips(work, height, count), 0
+    total = -(-count // height)
+    for part, found in executor.map(strips, range(total), group=max(1, total // (8 * workers))):
+        done += len(strips.blocks(part))
+        if on_progress is not None:
+            on_progress(done, count)
+        yield found

@@ -31,7 +31,7 @@ from psmds_dist.data.store.integrity import digest
 from psmds_dist.data.transforms import Symmetrized, ZeroDiagonal
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
-from psmds_dist.ingest.check import known_check
+from psmds_dist.ingest.passes import known_check
 
 N = 64
 IDS = [f"p{k}" for k in range(N)]

@@ -25,7 +25,8 @@ from psmds_dist.data.sources import ArrayRows, open_npy
 from psmds_dist.data.store import create, open_rows
 from psmds_dist.data.transforms import Symmetrized, ZeroDiagonal
 from psmds_dist.ingest.build import BuildBlocks, build
-from psmds_dist.ingest.check import check_source, known_check
+from psmds_dist.ingest.check import check_source
+from psmds_dist.ingest.passes import known_check
 from psmds_dist.ingest.scan import Scanner
 from psmds_dist.planning.memory import building
 

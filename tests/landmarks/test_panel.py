@@ -133,7 +133,7 @@ def test_panels_go_through_the_row_cache(budget):
     [
         (np.zeros(5), r"has shape \(5,\), but a table has a row for each point"),
         (np.zeros((5, 0)), r"has shape \(5, 0\)"),
-        (np.zeros((5, 2), complex), "holds complex128, but needs floats or integers"),
+        (np.zeros((5, 2), complex), r"holds complex128 \(Complex data not supported\), but needs"),
         (np.zeros((5, 2), "U3"), "holds <U3"),
     ],
 )
@@ -602,7 +602,7 @@ def test_check_of_a_foreign_panel_is_kept(tmp_path, monkeypatch):
     assert check_panel(open_panel(array), Serial()).asymmetry is None
     again = check_panel(open_panel(array, landmarks=LANDMARKS), Serial())
     assert again == found
-    monkeypatch.setattr("landmarks.panel.build.evaluate", None)  # so that no further pass can end
+    monkeypatch.setattr("landmarks.panel.check.PanelChecker.evaluate", None)  # so that no further pass can end
     assert check_panel(open_panel(array, landmarks=LANDMARKS), Serial()) == found
 
 
