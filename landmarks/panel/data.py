@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,18 +31,103 @@ from psmds_dist.planning.memory import PIECE_BYTES, MemoryRequirement, RowStorag
 from psmds_dist.solver.schedule import generator
 
 USUAL = 1000
-"""Landmarks when nobody said."""
+"""Landmarks by default."""
 
-SLACK_BYTES, FEW = 20, 10
-"""For the evidence one landmark in so many is set aside where a fit uses all columns of a panel; at least a few, though
-no more than a quarter: with two or three the interval would be wide."""
+ASIDE_SHARE, ASIDE_FEW = 20, 10
+"""Validation sets one landmark in so many aside where a fit uses all columns of a panel; at least a few, though no more
+than a quarter: with two or three the interval would be wide."""
 
 ASIDE = 21
 """Stream of random numbers that picks them."""
 
 
+class _Data(ABC):
+    """Answers that several kinds of data share; the protocol is `landmarks.solver.types.Data`."""
+
+    @property
+    @abstractmethod
+    def input(self) -> RowSource:
+        """What is read."""
+
+    @abstractmethod
+    def columns_of(self, landmarks: Ints) -> RowSource:
+        """The panel as a source."""
+
+    @abstractmethod
+    def between(self, rows: Ints, columns: Ints) -> Floats:
+        """Dissimilarities between two lists of points."""
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric."""
+        return "precomputed"
+
+    @property
+    def metric_params(self) -> Mapping[str, Any]:
+        """Parameters of the metric."""
+        return {}
+
+    @property
+    def candidates(self) -> Ints | None:
+        """Points that can be landmarks; None for all."""
+        return None
+
+    @property
+    def n(self) -> int:
+        """Number of points."""
+        return self.input.n
+
+    @property
+    def columns(self) -> int:
+        """Columns of the input."""
+        return self.input.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the dissimilarities."""
+        return self.input.dtype
+
+    @property
+    def default_n_landmarks(self) -> int:
+        """Number of landmarks by default."""
+        return min(USUAL, self.n)
+
+    def features(self, points: Ints) -> Floats | None:
+        """None: dissimilarities are given."""
+        return None
+
+    def stored(self, landmarks: Ints) -> RowStorage:
+        """How the panel will be stored."""
+        return stored(self.columns_of(landmarks))
+
+    def making(self, landmarks: Ints) -> MemoryRequirement | None:
+        """None: nothing is made before it is used."""
+        return None
+
+    def trusted(self) -> Self:
+        """Itself: there is no whole matrix to be checked."""
+        return self
+
+    @contextmanager
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
+        """The panel as it is read or computed, never stored."""
+        yield self.columns_of(landmarks)
+
+    def columns_with(self, landmarks: Ints) -> Ints | None:
+        """None: this is no panel."""
+        return None
+
+    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut | None:
+        """Dissimilarities of the pairs that validation asks for."""
+        return HeldOut(rows, columns, self.between(rows, columns))
+
+    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
+        """No landmarks: there are other points to validate with."""
+        return landmarks[:0]
+
+
 @dataclass(frozen=True)
-class MatrixData:
+class MatrixData(_Data):
     """A whole matrix; only rows of landmarks are read, unless a refinement asks for all."""
 
     matrix: RowSource
@@ -53,9 +139,7 @@ class MatrixData:
     """Whether the whole matrix has passed its check and will be read, so that a panel of it needs no check, and rows of
     landmarks can be read without the others of their chunks, which testing checksums takes."""
 
-    metric = "precomputed"
     origin = "taken out of the matrix once, then read"
-    candidates = None
 
     @property
     def input(self) -> RowSource:
@@ -63,38 +147,9 @@ class MatrixData:
         return self.matrix
 
     @property
-    def n(self) -> int:
-        """Number of points."""
-        return self.matrix.n
-
-    @property
-    def columns(self) -> int:
-        """Columns of what was handed over."""
-        return self.matrix.n
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the dissimilarities."""
-        return self.matrix.dtype
-
-    @property
     def ids(self) -> Sequence[str] | None:
         """Names of the points, those of a store where none were given."""
         return self.names or self.matrix.ids
-
-    @property
-    def metric_params(self) -> Mapping[str, Any]:
-        """None: dissimilarities are given."""
-        return {}
-
-    @property
-    def default_n_landmarks(self) -> int:
-        """Number of landmarks when nobody said."""
-        return min(USUAL, self.n)
-
-    def features(self, points: Ints) -> Floats | None:
-        """None: dissimilarities are given."""
-        return None
 
     def columns_of(self, landmarks: Ints) -> StorePanel:
         """The panel as a source, which goes through the rows of the landmarks at each read."""
@@ -138,20 +193,9 @@ class MatrixData:
             found[k : k + step] = source.take(rows[k : k + step])[:, columns]
         return found
 
-    def columns_with(self, landmarks: Ints) -> None:
-        """None: this is no panel."""
-
-    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut:
-        """Read the rows."""
-        return HeldOut(rows, columns, self.between(rows, columns))
-
-    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
-        """None: there are other points to judge by."""
-        return landmarks[:0]
-
 
 @dataclass(frozen=True, eq=False)
-class PointsData:
+class PointsData(_Data):
     """Points in a space of features; all distances are computed when they are needed."""
 
     points: RowSource
@@ -161,7 +205,6 @@ class PointsData:
     given: Mapping[str, Any]
     ids: Sequence[str] | None = None
     origin = "computed as they are needed"
-    candidates = None
     matrix = None
 
     @classmethod
@@ -175,16 +218,6 @@ class PointsData:
     def input(self) -> RowSource:
         """What is read."""
         return self.points
-
-    @property
-    def n(self) -> int:
-        """Number of points."""
-        return self.points.n
-
-    @property
-    def columns(self) -> int:
-        """Number of features."""
-        return self.points.shape[1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -201,30 +234,9 @@ class PointsData:
         """Parameters of the metric, with those that come from the points (variances)."""
         return self.all_pairs.metric.options
 
-    @property
-    def default_n_landmarks(self) -> int:
-        """Number of landmarks when nobody said."""
-        return min(USUAL, self.n)
-
     def features(self, points: Ints) -> Floats:
         """Features of some points."""
         return self.points.take(points).astype(np.float64)
-
-    def stored(self, landmarks: Ints) -> RowStorage:
-        """How the panel will lie: nowhere, its rows are made of features."""
-        return stored(self.columns_of(landmarks))
-
-    def making(self, landmarks: Ints) -> None:
-        """Nothing is made before it is used."""
-
-    def trusted(self) -> PointsData:
-        """Itself: there is no whole matrix."""
-        return self
-
-    @contextmanager
-    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
-        """Distances to the landmarks, never stored."""
-        yield self.columns_of(landmarks)
 
     def entries(self, landmarks: Ints) -> PanelEntries:
         """Names of the entries of a panel."""
@@ -239,17 +251,6 @@ class PointsData:
         a, b = (_prepared(self, points.tobytes()) for points in (rows, columns))
         return self.all_pairs.metric.distances(a, b, np.empty((rows.size, columns.size)))
 
-    def columns_with(self, landmarks: Ints) -> None:
-        """None: this is no panel."""
-
-    def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut:
-        """Compute the distances."""
-        return HeldOut(rows, columns, self.between(rows, columns))
-
-    def set_aside(self, landmarks: Ints, seed: int) -> Ints:
-        """None: there are other points to judge by."""
-        return landmarks[:0]
-
 
 @lru_cache(maxsize=4)
 def _prepared(data: PointsData, points: bytes) -> Floats:
@@ -258,14 +259,13 @@ def _prepared(data: PointsData, points: bytes) -> Floats:
 
 
 @dataclass(frozen=True)
-class PanelData:
+class PanelData(_Data):
     """A panel that was made elsewhere: nothing is known beyond its columns."""
 
     whole: RowSource
     names: Sequence[str] | None = None
     """Names of the points that were given beside the panel."""
 
-    metric = "precomputed"
     origin = "read as they are needed"
     matrix = None
 
@@ -294,29 +294,9 @@ class PanelData:
         return self.whole
 
     @property
-    def n(self) -> int:
-        """Number of points."""
-        return self.whole.n
-
-    @property
-    def columns(self) -> int:
-        """Columns of the panel."""
-        return self.whole.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the dissimilarities."""
-        return self.whole.dtype
-
-    @property
     def ids(self) -> Sequence[str] | None:
         """Names of the points, those of a store where none were given."""
         return self.names or self.whole.ids
-
-    @property
-    def metric_params(self) -> Mapping[str, Any]:
-        """None: dissimilarities are given."""
-        return {}
 
     @property
     def candidates(self) -> Ints:
@@ -329,26 +309,6 @@ class PanelData:
         """All columns."""
         return self.candidates.size
 
-    def features(self, points: Ints) -> Floats | None:
-        """None: dissimilarities are given."""
-        return None
-
-    def stored(self, landmarks: Ints) -> RowStorage:
-        """How the panel lies."""
-        return stored(self.columns_of(landmarks))
-
-    def making(self, landmarks: Ints) -> None:
-        """Nothing is made before it is used."""
-
-    def trusted(self) -> PanelData:
-        """Itself: there is no whole matrix."""
-        return self
-
-    @contextmanager
-    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
-        """The panel, or those of its columns that are asked for."""
-        yield self.columns_of(landmarks)
-
     def entries(self, landmarks: Ints) -> PanelEntries:
         """Names of the entries of a panel with these columns."""
         return PanelEntries(landmarks, self.ids)
@@ -357,7 +317,7 @@ class PanelData:
         """The panel as a source."""
         if np.array_equal(landmarks, self.candidates):
             return self.whole
-        return Columns(self.whole, self.columns_with(landmarks), landmarks)
+        return Columns(self.whole, landmarks, self.columns_with(landmarks))
 
     @cached_property
     def _mutual(self) -> Rows:
@@ -390,7 +350,7 @@ class PanelData:
 
     def set_aside(self, landmarks: Ints, seed: int) -> Ints:
         """Some landmarks, at random, where too few columns are unused."""
-        wanted = max(landmarks.size // SLACK_BYTES, min(FEW, landmarks.size // 4))
+        wanted = max(landmarks.size // ASIDE_SHARE, min(ASIDE_FEW, landmarks.size // 4))
         lacking = wanted - (self.candidates.size - landmarks.size) if wanted > 1 else 0
         return np.sort(generator(seed, ASIDE).permutation(landmarks)[: max(0, lacking)])
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from landmarks.panel.tables import array_panel
+from landmarks.panel.tables import WithLandmarks, array_panel
 from psmds_dist.core.arrays import as_array
-from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
+from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
@@ -201,27 +201,13 @@ def _blocks(points: RowSource) -> Iterator[Floats]:
             yield piece
 
 
-@dataclass(frozen=True, eq=False)
-class StorePanel(WrappedSource):
+class StorePanel(WithLandmarks):
     """The panel inside a symmetric matrix: column ``s`` is row ``landmarks[s]``; made by `store_panel`.
 
     Only the rows of landmarks are read, never the others, but every read goes through all of them: read all
     rows at once, or as many as memory allows, as `landmarks.panel.build.build_panel` and
     `landmarks.panel.inputs.matrix_panel` do.
     """
-
-    chosen: Ints
-    """Rows of the landmarks."""
-
-    @property
-    def landmarks(self) -> Ints:
-        """Rows of the landmarks."""
-        return self.chosen
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of points, and of landmarks."""
-        return self.source.n, self.landmarks.size
 
     @property
     def content_id(self) -> str:
@@ -275,22 +261,10 @@ def store_panel(source: RowSource, landmarks: Sequence[int] | Ints) -> StorePane
 
 
 @dataclass(frozen=True, eq=False)
-class Columns(WrappedSource):
+class Columns(WithLandmarks):
     """Some columns of a panel."""
 
     columns: Ints
-    chosen: Ints
-    """Rows of the landmarks."""
-
-    @property
-    def landmarks(self) -> Ints:
-        """Rows of the landmarks."""
-        return self.chosen
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of points, and of columns."""
-        return self.source.n, self.columns.size
 
     @property
     def content_id(self) -> str:

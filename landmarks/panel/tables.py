@@ -51,15 +51,24 @@ class ArrayTable(ArrayRows):
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledPanel(WrappedSource):
-    """A panel whose landmarks the user names."""
+class WithLandmarks(WrappedSource):
+    """A panel made of another source, with a column for each of some landmarks."""
 
-    given: Ints
+    chosen: Ints
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of points, and of landmarks."""
+        return self.source.n, self.chosen.size
 
     @property
     def landmarks(self) -> Ints:
         """Rows of the landmarks."""
-        return self.given
+        return self.chosen
+
+
+class LabelledPanel(WithLandmarks):
+    """A panel whose landmarks the user names."""
 
     def read_rows(self, rows: Ints, columns: slice, out: Rows) -> None:
         """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""

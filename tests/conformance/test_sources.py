@@ -145,8 +145,8 @@ PANELS = {
     "Zarr": (lambda folder, a: open_panel(foreign(folder, a, chunks=(23, 2)), landmarks=LANDMARKS), same),
     "points in Zarr": (lambda folder, a: open_table(foreign(folder, a, chunks=(70, 5))), same),
     "labelled array": (lambda folder, a: labelled(array_panel(a), LANDMARKS), same),
-    "columns of an array": (lambda folder, a: Columns(array_panel(a), SOME, LANDMARKS[SOME]), by_columns),
-    "columns, store": (lambda folder, a: Columns(open_panel(our_panel(folder, a)), SOME, LANDMARKS[SOME]), by_columns),
+    "columns of an array": (lambda folder, a: Columns(array_panel(a), LANDMARKS[SOME], SOME), by_columns),
+    "columns, store": (lambda folder, a: Columns(open_panel(our_panel(folder, a)), LANDMARKS[SOME], SOME), by_columns),
 }  # fmt: skip
 
 COMPUTED = {
