@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from landmarks.panel.data import USUAL, MatrixData
 from landmarks.solver.fit import fit
-from landmarks.solver.multilevel import LEAST
+from landmarks.solver.multilevel import MIN_COARSE
 from landmarks.solver.refine import polish_radius
 from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
@@ -13,8 +13,8 @@ from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.types import InputError, RowSource
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 
-SHARE = 8
-"""One point in so many is a landmark, from 300 landmarks up to the usual number."""
+POINTS_PER_LANDMARK = 8
+"""One point in so many is a landmark, from `MIN_COARSE` landmarks up to the default number."""
 
 
 class LandmarkStart:
@@ -29,7 +29,7 @@ class LandmarkStart:
         near = executor if executor.in_process else InProcessExecutor()
         settings = LandmarkConfig(
             n_components=config.n_components,
-            n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // SHARE)),
+            n_landmarks=max(min(MIN_COARSE, source.n), min(USUAL, source.n // POINTS_PER_LANDMARK)),
             seed=config.seed,
             evaluate=False,
             rough=True,

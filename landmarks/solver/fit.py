@@ -207,8 +207,8 @@ def _refined(
     run: Run, among: LandmarkDissimilarities, frame: PlacementModel, found: Placement, judge: ValidationStress
 ) -> tuple[PlacementModel, Placement, int]:
     """Landmarks and everybody else moved by the whole panel, and its passes."""
-    kept = run.checkpoint.stream("refinement")
-    refined = refine_panel(run.executor, run.held, frame, among.values, run.landmarks, found, judge, kept)
+    stream = run.checkpoint.stream("refinement")
+    refined = refine_panel(run.executor, run.held, frame, among.values, run.landmarks, found, judge, stream)
     run.clock.end("refinement")
     return refined
 
@@ -262,8 +262,15 @@ def _polish(run: Run, found: Placement, frame: PlacementModel, check: InputCheck
     held = stored(run.panel).nbytes if stored(run.panel).resident else 0
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
     warm_up(matrix, settings, run.executor)
-    kept = run.checkpoint.stream(f"polish-{check.digest}")
     budget = run.plan.polish.budget - held
-    solution = solve(matrix, settings, run.executor, scale=check.rms, budget=budget, start=found[0], kept=kept)
+    solution = solve(
+        matrix,
+        settings,
+        run.executor,
+        scale=check.rms,
+        budget=budget,
+        start=found[0],
+        stream=run.checkpoint.stream(f"polish-{check.digest}"),
+    )
     run.clock.end("refinement")
     return solution

@@ -16,7 +16,7 @@ from landmarks.panel.check import PanelEntries
 from landmarks.panel.tables import Panel
 from landmarks.selection import require_method
 from landmarks.solver.memory import FitPlan, Planned
-from landmarks.solver.placement import ROUGH, SHARE, PlacementModel
+from landmarks.solver.placement import END_SHARE, ROUGH, PlacementModel
 from psmds_dist.core.config import SolverConfig, check_int
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError, Ints, StopReason
@@ -129,7 +129,7 @@ class LandmarkConfig:
     @property
     def share(self) -> float:
         """Radius at which a point is placed, as a share of its residual."""
-        return ROUGH if self.passing else SHARE
+        return ROUGH if self.passing else END_SHARE
 
 
 @dataclass(frozen=True)

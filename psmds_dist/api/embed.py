@@ -16,7 +16,7 @@ import numpy as np
 
 from psmds_dist.api.init import choose_start, require_start, wanted_start, warm_up_start
 from psmds_dist.core.arrays import as_array, fill, is_masked
-from psmds_dist.core.config import MAX_COORDINATE, SolverConfig, check_int
+from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig, check_int
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.stress import Stress
@@ -35,9 +35,6 @@ from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 if TYPE_CHECKING:
     from psmds_dist.data.store import ZarrRows
-
-LARGEST = 1e150
-"""Coordinates beyond this have squares beyond float64."""
 
 PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
 
@@ -292,7 +289,7 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointSto
     if (kept := done.last()) is not None:
         best, first, seconds = Solution.from_arrays(kept), int(kept["starts"]), float(kept["spent"])
     for k, task in enumerate(tasks[first:], first):
-        found = task(kept=checkpoint.stream(f"solve-{k}"))
+        found = task(stream=checkpoint.stream(f"solve-{k}"))
         seconds += found.seconds
         if best is None or found.stress.mse < best.stress.mse:
             best = found
@@ -368,7 +365,7 @@ def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") 
     fill(x, given)
     if not np.isfinite(x).all():
         raise InputError(f"{wanted}, but it has NaN or infinite values.")
-    if np.abs(x).max(initial=0) > LARGEST:
+    if np.abs(x).max(initial=0) > MAX_SQUARABLE:
         raise InputError(f"{name} reaches out to {np.abs(x).max():g}, where squares overflow: scale it down.")
     return x
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from psmds_dist.kernels.jit import PAIRS_A_THREAD
+
 ROUNDS = 2
 """Rounds of an epoch, each with a barrier."""
 
@@ -288,10 +290,6 @@ def _contended(kernel: float, made: float, threads: int) -> float:
     It shares a core with one of these. The others are done when half of that one's work is left, and make room.
     """
     return made if threads == 1 else min(made, kernel / 2)
-
-
-PAIRS_A_THREAD = 250_000
-"""Fewest pairs for which a kernel wakes another thread."""
 
 
 def _pass(

@@ -34,10 +34,10 @@ Identity = Mapping[str, Any]
 Say = Callable[[str], object]
 
 EVERY = 1.0
-"""Seconds of work that a run may lose at most, where keeping it costs less than `SHARE` of that."""
+"""Seconds of work that a run may lose at most, where keeping it costs less than `OVERHEAD` of that."""
 
-SHARE = 0.01
-"""Share of the time that may go into keeping."""
+OVERHEAD = 0.01
+"""Largest share of the time that may go into saving."""
 
 GENERATIONS = 2
 """States of a stream that are kept."""
@@ -182,7 +182,7 @@ class Checkpoint:
     def rest(self, taken: float) -> None:
         """Let work go on for a while after so many seconds of writing."""
         self._saved = time.monotonic()
-        self._pause = self.every and max(self.every, taken / SHARE)
+        self._pause = self.every and max(self.every, taken / OVERHEAD)
 
     @property
     def found(self) -> bool:

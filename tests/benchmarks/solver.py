@@ -16,7 +16,7 @@ from tests.benchmarks.methods import METHODS, OURS, RANDOM, WIDE
 
 SEEDS = range(5)
 
-SETTLING_RADIUS = 1.005
+TARGET_RATIO = 1.005
 """How near to a long run's stress a map must be."""
 
 
@@ -52,7 +52,7 @@ def passes(settings: Settings) -> list[Record]:
     """
     found = []
     for one in _sets_for_passes(settings):
-        target = SETTLING_RADIUS * _long_run(one)
+        target = TARGET_RATIO * _long_run(one)
         ways = {"as by default": "auto", "from random": "random", "from landmarks": "landmarks"}
         of_this = [_passes(one, name, init, target) for name, init in ways.items()]
         columns = {"to_stress": ".5f", "passes_to_it": ".0f", "passes_in_all": ".0f", "stress": ".5f", "seconds": ".2f"}

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from landmarks import kernels
 from landmarks.solver.placement import Place, PlacementModel, place
 from landmarks.solver.refine import (
-    LARGEST,
+    MAX_FIRST_RADIUS,
     SETTLED,
     START,
     Pull,
@@ -184,7 +184,7 @@ def test_missing_dissimilarities_pull_at_nothing():
 
 def test_how_a_polish_begins_and_ends():
     assert polish_radius(0.02, 1.0) == START * 0.02
-    assert polish_radius(3.0, 1.0) == LARGEST
+    assert polish_radius(3.0, 1.0) == MAX_FIRST_RADIUS
     config = polish_config(3, 7, 0.02, 1.0)
     assert (config.n_components, config.seed) == (3, 7)
     assert config.radius == START * 0.02

@@ -235,7 +235,7 @@ def test_strands_share_one_clock(tmp_path):
 def solved(matrix, config, kept=NO_CHECKPOINT, **how):
     rows = ArrayRows(matrix, dtype="float64")
     scale = float(np.sqrt((matrix**2).sum() / (len(matrix) * (len(matrix) - 1))))
-    return solve(rows, config, InProcessExecutor(), scale=scale, budget=2**30, kept=kept.stream("solve"), **how)
+    return solve(rows, config, InProcessExecutor(), scale=scale, budget=2**30, stream=kept.stream("solve"), **how)
 
 
 def same(found, wanted):
