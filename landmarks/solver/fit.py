@@ -40,8 +40,9 @@ from psmds_dist.data.cache import stored
 from psmds_dist.executor import AnyExecutor, InProcessExecutor
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.planning.memory import exceeded
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, Identity
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
 from psmds_dist.solver.solve import Solution, solve
+from psmds_dist.solver.state_file import Identity
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 UNCHANGED = "the refinement left the map as it was: no pass lowered its stress on pairs that it is judged by"

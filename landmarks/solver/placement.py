@@ -17,7 +17,8 @@ from psmds_dist.core.types import Executor, Floats, InputError, Ints, Rows
 from psmds_dist.data.cache import Batch
 from psmds_dist.kernels import moves
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.checkpoint import Arrays, CheckpointStream
+from psmds_dist.solver.checkpoint import CheckpointStream
+from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, gather, points_of, scatter_into
 
 END_SHARE = 5e-3

@@ -18,7 +18,8 @@ from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import Batch
 from psmds_dist.kernels import moves
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStream
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
+from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, gather, points_of, scatter_into
 
 FIRST_RADIUS = 0.125

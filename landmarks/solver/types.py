@@ -21,8 +21,9 @@ from psmds_dist.core.config import SolverConfig, check_int
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError, Ints, StopReason
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.solver.checkpoint import CheckpointStore, Identity
+from psmds_dist.solver.checkpoint import CheckpointStore
 from psmds_dist.solver.solve import Solution
+from psmds_dist.solver.state_file import Identity
 from psmds_dist.solver.tasks import CachedRows
 
 REFINEMENTS = ("none", "panel", "full")

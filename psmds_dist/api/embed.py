@@ -27,9 +27,10 @@ from psmds_dist.executor import AnyExecutor
 from psmds_dist.ingest.check import check_source
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, exact, exceeded, require
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStore, CheckpointStream, Identity
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.solve import Solution, solve
+from psmds_dist.solver.state_file import Arrays, Identity
 from psmds_dist.solver.tasks import CachedRows
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 

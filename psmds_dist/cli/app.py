@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from psmds_dist.data.sources import NpyMatrix
     from psmds_dist.data.store import ZarrRows
     from psmds_dist.executor import AnyExecutor
-    from psmds_dist.solver.checkpoint import Checkpoint
+    from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -516,7 +516,7 @@ def names_of(source: Any, file: str | None) -> list[str] | None:
 
 def open_checkpoint(
     target: str, resume: bool, overwrite: bool, say: Callable[[str], object]
-) -> tuple[Checkpoint, bool]:
+) -> tuple[DirectoryCheckpoint, bool]:
     """The checkpoint beside a target, and whether what is at the target gives way; this command owns both.
 
     So does a map that was cut short, and one of the same run, which may have been killed between writing its map and
@@ -524,7 +524,7 @@ def open_checkpoint(
     """
     from psmds_dist.api.results import facts_at
     from psmds_dist.core.types import StopReason
-    from psmds_dist.solver.checkpoint import Checkpoint
+    from psmds_dist.solver.checkpoint import DirectoryCheckpoint
     from psmds_dist.utils.locks import exclusive_lock
 
     folder, command = f"{os.path.abspath(target)}.checkpoint", click.get_current_context()
@@ -534,7 +534,7 @@ def open_checkpoint(
     cut = any(reason.resumable and reason == facts.get("stop_reason") for reason in StopReason)
     known = facts.get("run")  # not in a map through landmarks that no checkpoint watched over
     finished = None if cut or overwrite or known is None else (target, known)
-    checkpoint = Checkpoint(
+    checkpoint = DirectoryCheckpoint(
         folder,
         resume=resume,
         overwrite=overwrite and not resume,
@@ -561,7 +561,7 @@ def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
         ) from None
 
 
-def finish_run(reason: StopReason, target: str, checkpoint: Checkpoint) -> None:
+def finish_run(reason: StopReason, target: str, checkpoint: DirectoryCheckpoint) -> None:
     """End a command whose map is written: the checkpoint goes, or what can be done with it is said."""
     from psmds_dist.core.types import StopReason
 

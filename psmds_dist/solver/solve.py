@@ -14,9 +14,10 @@ from psmds_dist.core.stress import Stress, canonical
 from psmds_dist.core.types import ClusterLost, Executor, Floats, RowSource, StopReason, WorkerError
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStream
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
+from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])

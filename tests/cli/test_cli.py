@@ -23,7 +23,7 @@ from scipy.spatial.distance import pdist, squareform
 from psmds_dist import PatternSearchMDS, open_rows, read_result
 from psmds_dist.cli.app import main
 from psmds_dist.data.store import read_result as read_arrays
-from psmds_dist.solver.checkpoint import Checkpoint, DirectoryStream
+from psmds_dist.solver.checkpoint import DirectoryCheckpoint, DirectoryStream
 from tests.clusters import ended
 
 N = 120
@@ -553,10 +553,10 @@ def test_a_run_killed_before_its_checkpoint_was_removed_goes_on(place, monkeypat
     run("distances", "points.npy", "d.zarr", "-q")
     sizes = ("-S", 30) if "landmarks" in command else ("--max-epochs", 4)
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "remove", lambda self: None)
+        patch.setattr(DirectoryCheckpoint, "remove", lambda self: None)
         patch.setattr(DirectoryStream, "should_save", True)
         run(*command, "d.zarr", "m.zarr", *sizes, "-q")
-    assert "has not ended" in refused(*command, "d.zarr", "m.zarr", *sizes)
+    assert "unfinished run" in refused(*command, "d.zarr", "m.zarr", *sizes)
     before = read_arrays("m.zarr")[0]
     assert "going on from" in run(*command, "d.zarr", "m.zarr", *sizes, "--resume")
     np.testing.assert_array_equal(read_arrays("m.zarr")[0]["embedding"], before["embedding"])
