@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from psmds_dist.core.errors import (
         BudgetError,
         ClusterLost,
+        DamagedDataError,
         DissimilarityWarning,
         ForkError,
         InputError,
@@ -46,6 +47,7 @@ _HOMES = {
     "ForkError": "core.errors",
     "InProcessExecutor": "executor",
     "InputCheck": "core.types",
+    "DamagedDataError": "core.errors",
     "InputError": "core.errors",
     "PatternSearchMDS": "api.estimator",
     "PsmdsError": "core.errors",
@@ -69,6 +71,7 @@ __all__ = [
     "ArrayRows",
     "BudgetError",
     "ClusterLost",
+    "DamagedDataError",
     "DaskExecutor",
     "DissimilarityWarning",
     "Embedding",

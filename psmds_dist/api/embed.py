@@ -17,6 +17,7 @@ import numpy as np
 from psmds_dist.api.init import choose_start, require_start, wanted_start, warm_up_start
 from psmds_dist.core.arrays import as_array, fill, is_masked
 from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig, check_int
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.stress import Stress
@@ -193,7 +194,7 @@ def embed(
         tasks = [partial(task, config=first, start=start), *(partial(task, config=other) for other in others)]
         try:
             solution, solving = _best_of(tasks, checkpoint)
-        except InputError:  # damaged rows may be in the start as well, which tests no checksums
+        except DamagedDataError:  # damaged rows may be in the start as well, which tests no checksums
             if checkpoint.stream("solve-0").last() is None:
                 checkpoint.stream("start").forget()
             raise

@@ -5,13 +5,13 @@ Packages offer starts under the entry point ``psmds.starts``; landmark mode does
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import BudgetError, Floats, InputError, RowSource
 from psmds_dist.executor import AnyExecutor
 
@@ -93,9 +93,12 @@ def choose_start(
         return name, None
     if init != "auto":
         return name, _provided(name, source, config, executor, memory_limit)
-    with suppress(InputError):  # landmarks do not do for these data, and nobody asked for them
+    try:
         return name, _provided(name, source, config, executor, memory_limit)
-    return "random", None
+    except DamagedDataError:
+        raise
+    except InputError:  # landmarks do not suit these data, and were not asked for
+        return "random", None
 
 
 def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:

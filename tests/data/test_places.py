@@ -203,7 +203,9 @@ def test_a_slash_at_the_end_is_no_part_of_a_name(place):
     kept = DirectoryCheckpoint("new.zarr.checkpoint", every=0)
     kept.attach({"a": 1})
     kept.stream("solve").save(1, lambda: {"x": np.ones(3)})
-    assert "new.zarr.checkpoint holds the checkpoint of an unfinished run" in refused(["fit", "d.zarr", "new.zarr/"], place)
+    assert "new.zarr.checkpoint holds the checkpoint of an unfinished run" in refused(
+        ["fit", "d.zarr", "new.zarr/"], place
+    )
     well(["fit", "d.zarr", "other.zarr/", *SMALL])
     assert sorted(os.listdir("other.zarr")) == sorted(os.listdir("map.zarr"))
 

@@ -19,6 +19,7 @@ from landmarks.panel.check import PanelCheck, PanelEntries, PanelScanner
 from landmarks.panel.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel.sources import points_panel, store_panel
 from landmarks.panel.tables import array_panel, npy_panel, picked
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError
 from psmds_dist.data.cache import clear_row_cache, layout_of, stored
@@ -348,7 +349,7 @@ def test_damage_in_the_matrix_is_told(tmp_path):
     chunk = tmp_path / "d.zarr" / "dissimilarities" / f"c.{77 // Layout(N).rows}.0"
     os.truncate(chunk, 100)
     for source in (rows, slow):
-        with pytest.raises(InputError, match=r"the store .*is damaged"):
+        with pytest.raises(DamagedDataError, match=r"the store .*is damaged"):
             read_all(store_panel(source, LANDMARKS))
 
 
