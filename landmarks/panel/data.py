@@ -16,6 +16,7 @@ from landmarks.evaluation import ROWS, HeldOut
 from landmarks.panel.build import check_panel
 from landmarks.panel.check import MatrixEntries, PanelEntries
 from landmarks.panel.inputs import matrix_panel, panel_input, points_input
+from landmarks.panel.memory import PIECE_BYTES, panel_pass
 from landmarks.panel.sources import PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
 from landmarks.panel.tables import Panel, Table, picked
 from landmarks.selection import LandmarkStream
@@ -28,7 +29,7 @@ from psmds_dist.data.cache import announce, stored, testing_checksums
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.planning.memory import PIECE_BYTES, MemoryRequirement, RowStorage, panel_pass
+from psmds_dist.planning.memory import MemoryRequirement, RowStorage
 
 USUAL = 1000
 """Landmarks when nobody said."""

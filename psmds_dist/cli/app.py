@@ -707,7 +707,7 @@ def plan(matrix: str | None, points: int | None, n_landmarks: int | None, **opti
         rows, checked, cost = stored(source), known_check(source) is not None, read_cost(source)
         require_dims(source.n, SolverConfig(n_components=dims).n_components)
         reads = reads if options["disk"] else probe.reading(source)
-    made = plan_of(rows, dims, workers, bytes_a_worker, through_landmarks=n_landmarks is not None, read_cost=cost)
+    made = plan_of(rows, dims, workers, bytes_a_worker, read_cost=cost)
     rates = Rates(
         roots=probe.roots(dims, min(threads, probe.available_threads())),
         distances=probe.distances(16) if options["computed"] else 1.0,

@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from landmarks.panel.build import build_panel, check_panel
 from landmarks.panel.check import PanelCheck, PanelEntries, PanelScanner
 from landmarks.panel.inputs import matrix_panel, panel_input, points_input
+from landmarks.panel.memory import panel_pass
 from landmarks.panel.sources import points_panel, store_panel
 from landmarks.panel.tables import array_panel, npy_panel, picked
 from psmds_dist.core.errors import DamagedDataError
@@ -27,7 +28,6 @@ from psmds_dist.data.sources import ArrayRows, Symmetrized, open_npy
 from psmds_dist.data.store import describe, open_panel, open_rows, open_table
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest.build import build
-from psmds_dist.planning.memory import panel_pass
 from psmds_dist.solver.tasks import CachedRows
 
 N, S = 203, 7
