@@ -1,6 +1,6 @@
-"""Ask whether what is installed beside this project has known vulnerabilities; `make audit`.
+"""List known vulnerabilities of the installed packages; `make audit`.
 
-Fails only on those that a newer version mends. Being offline, or a service that does not answer, fails nothing.
+Fails only if an upgrade fixes one. Without a network, or if the service does not answer, the check is skipped.
 """
 
 import json
@@ -12,27 +12,27 @@ from typing import Any
 SECONDS = 50
 
 
-def judge(report: dict[str, Any]) -> tuple[list[str], bool]:
-    """Put a report of pip-audit into lines, and tell whether an upgrade would help."""
-    lines, mendable = [], False
+def summarize(report: dict[str, Any]) -> tuple[list[str], bool]:
+    """Format a report of pip-audit as lines; also return whether an upgrade would fix anything."""
+    lines, fixable = [], False
     for package in report["dependencies"]:
         for found in package.get("vulns", []):
-            mended = found["fix_versions"]
-            advice = f"upgrade to {mended[-1]}" if mended else "no version mends it yet"
+            fixed = found["fix_versions"]
+            advice = f"upgrade to {fixed[-1]}" if fixed else "no version fixes it yet"
             lines.append(f"{package['name']} {package['version']}: {found['id']}, {advice}")
-            mendable = mendable or bool(mended)
-    return lines, mendable
+            fixable = fixable or bool(fixed)
+    return lines, fixable
 
 
 def installed() -> str:
-    """List what is installed with its versions, this project and pip itself apart."""
+    """List the installed packages with their versions, except this project and pip."""
     command = [sys.executable, "-m", "pip", "freeze", "--exclude-editable"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return "".join(f"{line}\n" for line in listed.splitlines() if "==" in line)
 
 
 def audit() -> int:
-    """Return the exit code."""
+    """Print the vulnerabilities and return the exit code."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
         listed.write(installed())
         listed.flush()
@@ -43,11 +43,11 @@ def audit() -> int:
             report = json.loads(done.stdout)
         except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
             reason = done.stderr.strip().splitlines()[-1:] if isinstance(error, json.JSONDecodeError) else [error]
-            print("audit: skipped, as nobody answers:", *reason)
+            print("audit: skipped, no answer:", *reason)
             return 0
-    lines, mendable = judge(report)
+    lines, fixable = summarize(report)
     print(*lines, f"audit: {len(lines)} known vulnerabilities in {len(report['dependencies'])} packages", sep="\n")
-    return int(mendable)
+    return int(fixable)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A matrix on disk, embedded by Dask workers that may not keep all of it in memory."""
+"""Embed a matrix on disk with Dask workers whose memory limit is below the size of the matrix."""
 
 import tempfile
 from pathlib import Path
@@ -6,10 +6,7 @@ from pathlib import Path
 import numpy as np
 from distributed import Client, LocalCluster
 
-from psmds_dist import PatternSearchMDS
-from psmds_dist.data.points import open_points
-from psmds_dist.executor import DaskExecutor
-from psmds_dist.ingest.build import build
+from psmds_dist import DaskExecutor, PatternSearchMDS, build, open_points
 
 N = 4000
 LIMIT = "48 MiB"
@@ -27,7 +24,7 @@ def main() -> None:
         print(f"{check.n:,} points, matrix of {check.n**2 * 4 / 2**20:.0f} MiB, {LIMIT} for each worker")
 
         mds = PatternSearchMDS(client=client, memory_limit=LIMIT, random_state=0).fit(store)
-        print(f"on two workers: {mds.n_epochs_} epochs, normalised stress {mds.normalized_stress_:.5f}")
+        print(f"on two workers: {mds.n_epochs_} epochs, normalized stress {mds.normalized_stress_:.5f}")
 
         alone = PatternSearchMDS(random_state=0).fit(store)
         print("in this process, the same bits:", np.array_equal(mds.embedding_, alone.embedding_))

@@ -1,4 +1,4 @@
-"""Landmark mode; say how many points (the tests say few): ``python examples/million_points.py 1000000``."""
+"""Embed points in landmark mode, by default 100,000: ``python examples/million_points.py 1000000``."""
 
 import sys
 import tempfile
@@ -20,10 +20,8 @@ def main() -> None:
     mds = LandmarkMDS(n_landmarks=500, metric="euclidean", random_state=0).fit(points)
     low, high = mds.stress_interval_
     print(f"{n:,} points in {time.perf_counter() - began:.1f} s")
-    print(f"normalised stress on held-out pairs {mds.normalized_stress_:.4f} ({low:.4f} to {high:.4f})")
-    print(
-        "and with fewer landmarks:", ", ".join(f"{c['n_landmarks']}: {c['normalized_stress']:.4f}" for c in mds.curve_)
-    )
+    print(f"normalized stress on held-out pairs {mds.normalized_stress_:.4f} ({low:.4f} to {high:.4f})")
+    print("with fewer landmarks:", ", ".join(f"{c['n_landmarks']}: {c['normalized_stress']:.4f}" for c in mds.curve_))
 
     new = centres[:5] + random.standard_normal((5, 16))
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""A small matrix in memory: a map from dissimilarities, with names and figures."""
+"""Embed a small matrix in memory, compare several starts, and list the points that fit worst."""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -7,7 +7,7 @@ from psmds_dist import PatternSearchMDS
 
 
 def dissimilarities() -> tuple[np.ndarray, list[str]]:
-    """Stand-in for ratings: how different the mean images of forty sets of handwritten digits are."""
+    """Distances between the mean images of forty sets of handwritten digits, in place of ratings."""
     digits = load_digits()
     random = np.random.default_rng(0)
     images, names = [], []
@@ -24,7 +24,7 @@ def main() -> None:
     matrix, names = dissimilarities()
     fits = [PatternSearchMDS(n_components=2, random_state=seed).fit(matrix) for seed in range(5)]
     best = min(fits, key=lambda fit: fit.normalized_stress_)
-    print("normalised stress of five starts:", ", ".join(f"{fit.normalized_stress_:.4f}" for fit in fits))
+    print("normalized stress of five starts:", ", ".join(f"{fit.normalized_stress_:.4f}" for fit in fits))
     print(f"best: Stress-1 {best.stress1_:.4f}, {best.n_epochs_} epochs, stopped by {best.stop_reason_}")
     print("worst points:", ", ".join(names[k] for k in np.argsort(-best.point_stress_)[:3]))
     nearest = np.linalg.norm(best.embedding_[:, None] - best.embedding_[None], axis=2)

@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from landmarks.model import Model
 from landmarks.panel.data import open_data
@@ -19,7 +21,7 @@ from psmds_dist.api.estimator import OnCluster, executor_for, seed_of
 from psmds_dist.api.inputs import labels_of, path_of
 from psmds_dist.core.arrays import is_frame
 from psmds_dist.core.layout import parse_bytes
-from psmds_dist.core.types import Floats, InputError
+from psmds_dist.core.types import Floats
 from psmds_dist.executor import AnyExecutor
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, open_checkpoint
@@ -46,7 +48,7 @@ def _row_names(points: Any) -> list[str] | None:
     return [str(name) for name in points.index] if is_frame(points) else None
 
 
-class LandmarkMDS(OnCluster):
+class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
     """Multidimensional scaling of very many points through landmarks.
 
     A subset, the landmarks, is embedded by pattern search from several starts. Every other point is then placed
@@ -80,7 +82,7 @@ class LandmarkMDS(OnCluster):
         than 600 landmarks they are made on half of them.
     closed_form : {"least_squares", "classical"}, default="least_squares"
         Where points begin: least squares, or classical landmark MDS.
-    evidence : bool, default=True
+    evaluate : bool, default=True
         Whether to measure stress on held-out pairs, and its curve against the number of landmarks. A panel that is
         used whole holds no other pairs than those of the fit. So the stress is that of a second map, of some hundred
         points, made in the same way without one column in twenty (ten at least, but no more than a quarter), and
@@ -110,8 +112,8 @@ class LandmarkMDS(OnCluster):
         Coordinates: centred, on principal axes in order of falling variance, with fixed signs.
     landmarks_ : (S,) ndarray of int
         Row indices of the landmarks, in the order in which `transform` takes dissimilarities to them: for a panel, the
-        order of its columns.
-    normalized_stress_, stress1_, mse_, raw_stress_ : float
+        order of its columns; where all points are landmarks, that of the rows.
+    normalized_stress_, stress1_, mse_, raw_stress_, stress_ : float
         As in `psmds_dist.PatternSearchMDS`: exact after ``refine="full"`` (`stress_is_exact_`), otherwise estimated
         on held-out pairs, and NaN where there are none.
     stress_interval_ : tuple of float
@@ -128,7 +130,7 @@ class LandmarkMDS(OnCluster):
     curve_ : structured ndarray
         Stress on held-out pairs against the number of landmarks (``n_landmarks``, ``normalized_stress``, ``low``,
         ``high``): flat at its end when there are enough.
-    n_epochs_ : int
+    n_epochs_, n_iter_ : int
         Passes over the whole matrix by a full refinement.
     history_ : structured ndarray or None
         Its history.
@@ -262,9 +264,9 @@ class LandmarkMDS(OnCluster):
         Parameters
         ----------
         X : (m, S) or (m, d) array_like
-            Dissimilarities to the landmarks in the order of `landmarks_`, NaN where missing. When the model was fitted
-            on a panel, rows may be as wide as it was: columns that the map does not use are passed over. When it was
-            fitted on points, the new points.
+            Dissimilarities to the landmarks in the order of `landmarks_`, NaN where missing; or to all columns of the
+            matrix or panel that was fitted, of which those of the landmarks are used. When the model was fitted on
+            points, the new points.
 
         Returns
         -------
@@ -275,15 +277,15 @@ class LandmarkMDS(OnCluster):
         ------
         InputError
             When a point cannot be placed, named by its row.
+        NotFittedError
+            Before `fit` or `load`.
         """
-        if not hasattr(self, "model_"):
-            raise InputError("this LandmarkMDS is not fitted yet: call fit, or LandmarkMDS.load, first.")
+        check_is_fitted(self, "model_", msg="this LandmarkMDS is not fitted yet: call fit, or LandmarkMDS.load, first.")
         return self.model_.transform(X)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted model to one Zarr group, which `load` reads; nothing is pickled."""
-        if not hasattr(self, "model_"):
-            raise InputError("this LandmarkMDS is not fitted yet: call fit before save.")
+        check_is_fitted(self, "model_", msg="this LandmarkMDS is not fitted yet: call fit before save.")
         self.model_.save(path, overwrite=overwrite)
 
     @classmethod
@@ -323,13 +325,15 @@ class LandmarkMDS(OnCluster):
         """Take over a map and what it says of itself."""
         self.model_ = model
         self.embedding_ = model.embedding
-        self.landmarks_ = model.landmarks
+        every_point = model.landmarks.size == len(model.embedding)  # then transform takes them as fit did
+        self.landmarks_ = np.sort(model.landmarks) if every_point and model.features is None else model.landmarks
         self.ids_ = model.ids
         self.point_stress_ = model.residual
         self.n_features_in_ = model.width
         facts = model.facts
         for name in FACTS:
             setattr(self, f"{name}_", facts[name])
+        self.stress_ = self.raw_stress_
         self.agreement_ = np.array(facts["agreement"])
         held_out = facts["held_out"]
         self.stress_interval_ = (np.nan, np.nan) if held_out is None else (held_out["low"], held_out["high"])
@@ -339,12 +343,12 @@ class LandmarkMDS(OnCluster):
     def _learn(self, result: LandmarkFit) -> LandmarkMDS:
         """Take over what only the fit itself knows."""
         self.history_ = None if result.solution is None else result.solution.history
-        self.n_epochs_ = 0 if result.solution is None else len(result.solution.history)
+        self.n_epochs_ = self.n_iter_ = 0 if result.solution is None else len(result.solution.history)
         self.seconds_ = result.seconds
         self.result_ = result
         return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.metric == "precomputed"
+        tags.input_tags.pairwise = tags.input_tags.positive_only = self.metric == "precomputed"
         return tags

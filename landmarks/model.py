@@ -38,7 +38,7 @@ class Model:
     embedding : (n, L) ndarray
         Coordinates of all points fitted.
     columns : (S,) int64 or None
-        Where a panel was fitted, its columns that hold the landmarks.
+        Columns of the matrix or panel that was fitted which hold the landmarks; None where points were fitted.
     width : int
         Columns of what was fitted.
     residual : (n,) ndarray
@@ -73,16 +73,18 @@ class Model:
     @classmethod
     def of(cls, result: LandmarkFit, data: Data, matrix: str | None = None) -> Model:
         """Model of a fit, perhaps of a matrix in some place."""
+        columns = data.columns_with(result.landmarks)
+        features = data.features(result.landmarks)
         return cls(
             frame=result.frame,
             landmarks=result.landmarks,
             embedding=result.embedding,
             residual=result.stress.point_stress,
-            columns=data.columns_with(result.landmarks),
+            columns=result.landmarks if columns is None and features is None else columns,
             width=data.columns,
             metric=data.metric,
             metric_params=data.metric_params,
-            features=data.features(result.landmarks),
+            features=features,
             dtype=data.dtype.name,
             ids=None if data.ids is None else list(data.ids),
             facts={"matrix": matrix, **_facts(result)},
@@ -115,7 +117,7 @@ class Model:
         if kept is not None:
             given = given[:, kept]
         if given.shape[1] != size:
-            whole = f", or all {self.width} of the panel" * (self.columns is not None and self.width != size)
+            whole = f", or all {self.width} as in fit" * (self.width != size)
             raise InputError(
                 f"X must have a column for each of the {size} landmarks, in the order of landmarks_{whole}, not "
                 f"{given.shape[1]} columns."
@@ -141,6 +143,10 @@ class Model:
     def _measured(self, points: Any) -> Rows:
         """Distances of new points to the landmarks."""
         assert self.features is not None
+        if points.shape[1] != self.width:
+            raise InputError(
+                f"X has {points.shape[1]} features, but LandmarkMDS is expecting {self.width} features as input."
+            )
         metric = Metric(self.metric, dict(self.metric_params))
         panel = points_panel(array_panel(points, "float64"), self.features, metric, dtype=self.dtype)
         rows: Rows = np.empty((panel.n, panel.width), panel.dtype)

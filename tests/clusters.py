@@ -1,4 +1,4 @@
-"""What tests of Dask clusters share."""
+"""Helpers for tests of Dask clusters."""
 
 import os
 import signal
@@ -13,25 +13,25 @@ def wait_for(condition, seconds=60.0):
     """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.05)
 
 
 def with_workers(client, count):
-    """Bring a local cluster to a number of workers, and wait for those that are being started again."""
+    """Scale a local cluster, and wait until all workers have started."""
     client.cluster.scale(count)
     wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == count)
     return client
 
 
 def all_blocks(parts):
-    """List the blocks of all parts of a run."""
+    """List the blocks of all groups of a call."""
     return sorted(block for part, _ in parts for block in part)
 
 
 @contextmanager
 def ended(process):
-    """Leave no process running behind a test that failed."""
+    """Kill the process if the test fails."""
     try:
         yield process
     finally:
@@ -42,13 +42,13 @@ def ended(process):
 
 @contextmanager
 def telling(place, quiet):
-    """Show progress by touching a file when the third epoch has ended."""
+    """Callback that creates a file after the third epoch."""
     yield lambda event: event.epoch == 3 and place.touch()
 
 
 @dataclass(frozen=True)
 class Plagued:
-    """Rows of a float32 source that kill whoever reads them while a file is there."""
+    """Rows of a float32 source that kill the reading process while a file exists."""
 
     rows: object
     place: str

@@ -1,10 +1,12 @@
-"""Shared settings and data of the tests."""
+"""Shared settings and fixtures."""
 
 import logging
 import os
 import signal
 
-os.environ.setdefault("NUMBA_NUM_THREADS", "2")  # before Numba is imported: tests compare 1 thread and 2
+# before Numba is imported: tests compare 1 thread and 2, which leave the processor to others while they wait
+os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import hypothesis
 import numpy as np
@@ -12,17 +14,17 @@ import pytest
 from scipy.spatial.distance import pdist, squareform
 from sklearn.datasets import load_digits
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # run in the background of a shell: tests and children interrupt
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests interrupt processes
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The examples of a profile are the same in every run: a failure in CI is a failure here.
+# Examples are the same in every run: a failure in CI can be reproduced.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max_examples=8)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def digit_distances(order: str) -> np.ndarray:
-    """Distances between 1,200 handwritten digits, in the order of their classes or shuffled."""
+    """Distances between 1,200 handwritten digits, sorted by class or shuffled."""
     digits = load_digits()
     chosen = np.random.default_rng(0).permutation(len(digits.target))[:1200]
     if order == "sorted":
@@ -37,7 +39,7 @@ def digits(request: pytest.FixtureRequest) -> np.ndarray:
 
 @pytest.fixture
 def quiet():
-    """Hide what Dask logs about workers that a test kills."""
+    """Hide the log messages of Dask about killed workers."""
     logger = logging.getLogger("distributed")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -47,7 +49,7 @@ def quiet():
 
 @pytest.fixture(scope="module")
 def client():
-    """Two Dask workers on this machine, shared by the tests of a module."""
+    """Client of two local Dask workers, shared by the tests of a module."""
     from psmds_dist.executor import local_client
 
     with local_client(workers=2, threads=1) as client:

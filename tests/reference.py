@@ -1,4 +1,4 @@
-"""Plain versions of what the package computes, written from the paper and as directly as possible."""
+"""Reference implementations, written from the paper and as directly as possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def error(t, x):
 
 
 def search_directions(n_components, radius):
-    """Alg. 2, in the order + - + - ..."""
+    """Search directions of Alg. 2, in the order + - + - ..."""
     steps = np.zeros((2 * n_components, n_components))
     for axis in range(n_components):
         steps[2 * axis, axis], steps[2 * axis + 1, axis] = radius, -radius
@@ -52,7 +52,7 @@ def gains_by_recomputing(t, x, points, steps):
 
 
 def gains_of_rows(t_rows, x, points, steps):
-    """The same from the moved point's own row, for matrices too large to recompute."""
+    """The same from the row of the moved point only, for matrices that are too large to recompute."""
 
     def row_error(row, i, place):
         residual = row.astype(float) - np.sqrt(((place - x) ** 2).sum(axis=1))
@@ -70,7 +70,7 @@ def gains_of_rows(t_rows, x, points, steps):
 def rounding(t_rows, x, points, steps, dtype, span):
     """Bounds on the rounding errors of `psmds_dist.kernels.moves.propose`: of its errors and of its gains.
 
-    One unit ``eps`` an operation, to first order. A squared distance, before or after a move, is a sum of at
+    One unit ``eps`` per operation, to first order. A squared distance, before or after a move, is a sum of at
     most L + 2 products, each of at most (d + |s|)^2 in size, so it is off by ``(L + 6) eps (d + |s|)^2``. Its
     root is then off by at most the root of that, and by at most that divided by the root. Sums over a tile of
     ``span`` columns may be taken in any order: ``span * eps`` times the sum of magnitudes.
@@ -98,13 +98,13 @@ def rounding(t_rows, x, points, steps, dtype, span):
         sums = min(n, span) * unit * (t * (np.abs(root - distance) + off_root + off_distance)).sum(axis=1)
         closed = 16 * n * tiny * (length**2 + length * np.abs(x).max())
         gains[:, m] = 2 * (terms.sum(axis=1) + sums) + closed
-    # the oracle's own rounding: differences of sums of all squared residuals, in float64
+    # rounding of the reference: differences of sums of all squared residuals, in float64
     own = 8 * n * n * tiny * (np.abs(t).max() + distance.max() + np.abs(steps).max()) ** 2
     return errors + own, gains + own
 
 
 def sequential(t, x, radius, *, radius_tol, eps=1e-4, bad_moves=True, max_epochs=1000):
-    """Alg. 1 to 3, one point after another, recomputing the full matrix for every move. Small input only.
+    """Embed by Alg. 1 to 3, one point after another, recomputing the matrix for every move. Small input only.
 
     Returns the last coordinates, the error of every epoch, and the number of epochs.
     """
@@ -142,7 +142,7 @@ def _fast_pass(t, x, y, radius, bad_moves):
             west += (target - math.sqrt(abs(moved - 2 * radius * u))) ** 2
             north += (target - math.sqrt(abs(moved + 2 * radius * v))) ** 2
             south += (target - math.sqrt(abs(moved - 2 * radius * v))) ** 2
-        # the self pair met every move at distance radius, and stays at distance 0
+        # the self pair was counted at distance radius, and stays at distance 0
         least = min(east, west, north, south) - radius * radius
         if bad_moves or least < here:
             if least == east - radius * radius:

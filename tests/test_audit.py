@@ -1,4 +1,4 @@
-"""What CI makes of known vulnerabilities."""
+"""The report on known vulnerabilities in CI."""
 
 import runpy
 from pathlib import Path
@@ -16,16 +16,16 @@ def package(name, *vulnerabilities):
     ("packages", "lines", "fails"),
     [
         ([package("fine"), {"name": "odd", "skip_reason": "not on PyPI"}], [], False),
-        ([package("bad", ("CVE-1", []))], ["bad 1.0: CVE-1, no version mends it yet"], False),
+        ([package("bad", ("CVE-1", []))], ["bad 1.0: CVE-1, no version fixes it yet"], False),
         (
             [package("bad", ("CVE-1", []), ("CVE-2", ["1.1", "2.0"])), package("fine")],
-            ["bad 1.0: CVE-1, no version mends it yet", "bad 1.0: CVE-2, upgrade to 2.0"],
+            ["bad 1.0: CVE-1, no version fixes it yet", "bad 1.0: CVE-2, upgrade to 2.0"],
             True,
         ),
     ],
 )
-def test_only_what_an_upgrade_mends_fails(packages, lines, fails):
-    assert AUDIT["judge"]({"dependencies": packages}) == (lines, fails)
+def test_only_what_an_upgrade_fixes_fails(packages, lines, fails):
+    assert AUDIT["summarize"]({"dependencies": packages}) == (lines, fails)
 
 
 def test_what_is_installed_is_listed_with_versions():

@@ -75,7 +75,7 @@ def _session(pid):
 
 def run(code):
     process = shell(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
     return out
 
@@ -111,6 +111,7 @@ def _try_recipe(cluster, shared, jobs, python):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_the_recipe_with_tls(shared):
     """Those with the certificate are let in; those without, or with another, get a sentence."""
     *_, start, jobs = blocks("bash", shared)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -42,18 +41,12 @@ def test_small_input_never_waits_for_what_it_does_not_need(estimator):
     assert not {"zarr", "dask", "distributed", "matplotlib", "rich"} & set(loaded_after(code))
 
 
-def seconds_of(command):
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
-def test_importing_is_quick():
-    assert seconds_of([sys.executable, "-c", "import psmds_dist"]) < 0.7
-    assert seconds_of([PSMDS, "--help"]) < 0.7
+@pytest.mark.parametrize(("code", "most"), [("import psmds_dist", 10), (f"{COMMAND}['--help'])", 250)])
+def test_importing_loads_few_modules(code, most):
+    """Seconds of it are measured by the benchmarks; on a busy machine they would say nothing here."""
+    count = "import sys; before = len(sys.modules)\n{}\nprint(len(sys.modules) - before)"
+    out = subprocess.run([sys.executable, "-c", count.format(code)], capture_output=True, text=True, check=True).stdout
+    assert int(out.splitlines()[-1]) <= most
 
 
 def test_every_public_name_is_there():

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from psmds_dist.api.embed import Embedding, embed
 from psmds_dist.api.inputs import labels_of, path_of, row_source
@@ -112,15 +113,15 @@ class PatternSearchMDS(OnCluster):
         The same as the solver left them.
     mse_ : float
         Mean of ``(t_ij - d_ij)^2`` over all ``n^2`` ordered pairs. This and all below are of `embedding_`.
-    raw_stress_ : float
-        Sum of ``(t_ij - d_ij)^2`` over pairs ``i < j``.
+    raw_stress_, stress_ : float
+        Sum of ``(t_ij - d_ij)^2`` over pairs ``i < j``; `stress_` is its name in `sklearn.manifold.MDS`.
     stress1_ : float
         Kruskal's Stress-1, ``sqrt(sum (t_ij - d_ij)^2 / sum d_ij^2)``.
     normalized_stress_ : float
         ``sqrt(sum (t_ij - d_ij)^2 / sum t_ij^2)``.
     point_stress_ : (n,) ndarray
         Normalised stress of each point's row.
-    n_epochs_ : int
+    n_epochs_, n_iter_ : int
         Epochs run.
     history_ : structured ndarray
         One row an epoch: ``epoch``, ``radius``, ``mse`` (as collected during it), ``seconds``, ``moved``
@@ -292,8 +293,7 @@ class PatternSearchMDS(OnCluster):
         """
         from psmds_dist.api.results import write_result
 
-        if not hasattr(self, "result_"):
-            raise InputError("this PatternSearchMDS is not fitted yet: call fit before save.")
+        check_is_fitted(self, "result_", msg="this PatternSearchMDS is not fitted yet: call fit before save.")
         write_result(path, self.result_, matrix=self._matrix, overwrite=overwrite)
 
     def _learn(self, result: Embedding) -> PatternSearchMDS:
@@ -301,11 +301,11 @@ class PatternSearchMDS(OnCluster):
         self.embedding_ = solution.embedding
         self.raw_embedding_ = solution.raw_embedding
         self.mse_ = stress.mse
-        self.raw_stress_ = stress.raw_stress
+        self.raw_stress_ = self.stress_ = stress.raw_stress
         self.stress1_ = stress.stress1
         self.normalized_stress_ = stress.normalized_stress
         self.point_stress_ = stress.point_stress
-        self.n_epochs_ = len(solution.history)
+        self.n_epochs_ = self.n_iter_ = len(solution.history)
         self.history_ = solution.history
         self.stop_reason_ = str(solution.stop_reason)
         self.radius_ = solution.radius
@@ -322,7 +322,7 @@ class PatternSearchMDS(OnCluster):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = True
+        tags.input_tags.pairwise = tags.input_tags.positive_only = True
         return tags
 
 

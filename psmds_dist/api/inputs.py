@@ -170,11 +170,6 @@ def row_type(dtype: Any) -> str:
 def _in_memory(matrix: Any) -> NDArray[Any]:
     if is_masked(matrix):
         raise InputError("X has masked entries, but missing pairs are not supported yet: fill them in.")
-    if hasattr(matrix, "toarray"):
-        raise InputError(
-            "X is a sparse matrix, whose missing entries would be read as distances of zero: pass all "
-            "dissimilarities as an array."
-        )
     return numbers_of(matrix, "X")
 
 

@@ -45,8 +45,12 @@ def numbers_of(given: Any, name: str) -> NDArray[Any]:
     Raises
     ------
     InputError
-        For a container of several arrays, for text, and for what is ragged.
+        For a container of several arrays, for text, for what is ragged, and for a sparse matrix.
     """
+    if hasattr(given, "toarray"):
+        raise InputError(
+            f"{name} is a sparse matrix, whose missing entries would be read as zeros: pass all numbers as an array."
+        )
     if is_distance_matrix(given):
         return as_array(given.data, name)
     if hasattr(given, "obsm") and hasattr(given, "obsp"):

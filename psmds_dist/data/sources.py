@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 GATHER_BYTES = 4_000_000
 """Scratch for gathering entries that do not lie side by side."""
 
+NOT_NUMBERS = {
+    "O": " (Python objects, None among them perhaps)",
+    "U": " (text)",
+    "S": " (text)",
+    "c": " (Complex data not supported)",  # in the words that scikit-learn's checks look for
+}
+"""What messages add to a type that is no real number, by its kind."""
+
 Numbers = NDArray[Any]
 
 
@@ -50,10 +58,8 @@ def points_of_condensed(length: int, where: str) -> int:
 def require_numeric(values: Numbers, where: str) -> Numbers:
     """Refuse entries that are no real numbers."""
     if values.dtype.kind not in "fiu":
-        words = {"O": " (Python objects, None among them perhaps)", "U": " (text)", "S": " (text)"}.get(
-            values.dtype.kind, ""
-        )
-        how = ", for example with numpy.asarray(x, dtype=float)" * bool(words)
+        words = NOT_NUMBERS.get(values.dtype.kind, "")
+        how = ", for example with numpy.asarray(x, dtype=float)" * (values.dtype.kind in "OUS")
         raise InputError(f"{where} holds {values.dtype}{words}, but needs floats or integers; convert it{how}.")
     return values
 

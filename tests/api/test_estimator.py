@@ -10,7 +10,7 @@ import pytest
 import zarr
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
@@ -329,7 +329,7 @@ def test_the_start_that_init_says_counts_as_the_first_of_several(matrix, monkeyp
 
 
 def test_save_writes_what_the_command_line_reads(matrix, tmp_path):
-    with pytest.raises(InputError, match="not fitted yet: call fit before save"):
+    with pytest.raises(NotFittedError, match="not fitted yet: call fit before save"):
         PatternSearchMDS().save(tmp_path / "map.zarr")
     mds = PatternSearchMDS(random_state=0).fit(matrix)
     mds.save(tmp_path / "map.zarr")

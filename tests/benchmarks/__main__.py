@@ -1,9 +1,9 @@
-"""make bench: timings beside those of others, in one run on one machine.
+"""make bench: compare timings with other libraries, in one run on one machine.
 
-Prints tables, draws curves, and writes bench.json with the facts of the machine into the output folder. Ratios
-and medians are what to look at: absolute times drift with the machine. --full adds what takes minutes or much
-disk, --quick takes two minutes in all. Ends with exit code 1 when a result was wrong, never because it was slow.
-A figure that misses its bound says NO in its table.
+Prints tables, draws curves, and writes bench.json with the facts of the machine to the output folder. Compare ratios
+and medians: absolute times drift with the machine. --full adds cases that take minutes or much disk space, --quick
+takes two minutes in all. The exit code is 1 if a result is wrong, never because it is slow. A figure that misses its
+bound is marked NO in its table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.benchmarks.harness import Settings
 
 
 class Stopped(BaseException):
-    """A Ctrl-C, or a SIGTERM; no `KeyboardInterrupt`, which a solve answers with its best map so far, as if in time."""
+    """Ctrl-C or SIGTERM; not a `KeyboardInterrupt`, on which a solve would return its best map so far."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             done = f"what was done before it is in {target}" if results["cases"] else "nothing was done before it"
             print(f"\nInterrupted in {name}; {done}.", file=sys.stderr)
             return 130
-        except (PsmdsError, OSError) as error:  # such as a disk that is full
+        except (PsmdsError, OSError) as error:  # such as a full disk
             found = [{"what": name, "wrong": f"{name} came to no end: {error}"}]
         wrong += [record["wrong"] for record in found if record.get("wrong")]
         results["cases"][name] = found
@@ -65,14 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write(path: Path, results: dict[str, Any]) -> None:
-    """Write results beside, then over what was there."""
+    """Write results to a temporary file, then replace the old one."""
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(results, indent=2))
     os.replace(beside, path)
 
 
 def _asked_for(arguments: Sequence[str] | None) -> tuple[Settings, Sequence[str]]:
-    """Read the command line, and refuse a place where nothing can be written."""
+    """Read the command line, and refuse an output folder that cannot be written."""
     parser = _parser()
     options = parser.parse_args(arguments)
     profile = "quick" if options.quick else "full" if options.full else "standard"
@@ -108,13 +108,13 @@ def _parser() -> argparse.ArgumentParser:
         "--output",
         type=Path,
         default=Settings.output,
-        help="for bench.json, which each run writes anew, curves and matrices [default: %(default)s]",
+        help="for bench.json, which each run replaces, curves and matrices [default: %(default)s]",
     )
     return parser
 
 
 def _summaries() -> str:
-    """A paragraph on each case: the first of what it says of itself."""
+    """First paragraph of the docstring of each case."""
     first = {name: inspect.getdoc(case).partition("\n\n")[0] for name, case in CASES.items()}
     return "\n".join(
         textwrap.fill(text, 100, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
@@ -123,7 +123,7 @@ def _summaries() -> str:
 
 
 def _cases(text: str) -> list[str]:
-    """Names of cases, one or several with commas between them."""
+    """Parse the names of cases, separated by commas."""
     names = [name for name in text.split(",") if name] or [text]
     for name in names:
         if name not in CASES:
@@ -132,7 +132,7 @@ def _cases(text: str) -> list[str]:
 
 
 def _folder(text: str) -> Path:
-    """A directory that is there."""
+    """Parse the path of an existing directory."""
     if not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text} is no directory; give the one that holds {MNIST} and {WORDS}.")
     return Path(text)
@@ -140,7 +140,7 @@ def _folder(text: str) -> Path:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Let a Ctrl-C and a SIGTERM raise `Stopped`, so that whatever was started is ended in order."""
+    """Raise `Stopped` on Ctrl-C and SIGTERM, so that child processes are stopped."""
 
     def stop(number: int, frame: object) -> None:
         raise Stopped

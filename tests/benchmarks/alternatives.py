@@ -1,4 +1,4 @@
-"""Ways that were tried and left out, each beside what is done instead."""
+"""Rejected methods, compared with what is done instead."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tests.benchmarks.roofline import threads
 Array = NDArray[np.float64]
 
 COLUMNS = 300
-"""Columns that a sampled round looks at."""
+"""Columns of a sampled round."""
 
 EPS, HALVINGS = 1e-3, 14
-"""Share of the error that an epoch must gain to keep the radius, and how often that is halved."""
+"""Share of the error that an epoch must gain to keep the radius, and number of halvings."""
 
 
 def alternatives(settings: Settings) -> list[Record]:
-    """What was tried and left out: column-sampled rounds, several moves while a row is at hand, pairs used twice.
+    """Rejected methods: column-sampled rounds, several moves per read of a row, pairs used twice.
 
-    A sampled round looks at 300 columns, drawn anew at each radius. Several moves of a point are tried one after the
-    other against one snapshot of the others, the later ones only where they help. Both descend from a random
-    start, with one rule for the radius; ours beside them is the default. Medians of three seeds. Pairs used twice: a
-    root that moves one point of a pair moves the other the other way, so a kernel over pairs takes half the roots, but
-    adds to sums of both points.
+    A sampled round reads 300 columns, redrawn at each radius. Several moves of a point are tried one after the other
+    against one snapshot of the others, the later ones only if they help. Both descend from a random start with the same
+    rule for the radius, and are compared with the default. Medians of three seeds. Pairs used twice: the square root of
+    a move of one point is also that of the opposite move of the other, so a kernel over pairs takes half the roots, but
+    adds to the sums of both points.
     """
     found = []
     for one in (data.digits(settings, settings.pick(400, 1000, 1500)), data.geodesic_roll(settings, 1500)):
@@ -76,9 +76,9 @@ class Descent:
     matrix : (n, n) float64
         Dissimilarities.
     columns : int, optional
-        How many are looked at in a round, drawn at each radius; all by default.
+        Number of columns in a round, redrawn at each radius; all by default.
     moves : int
-        How often a point may move while its row is at hand.
+        Most moves of a point per read of its row.
     """
 
     matrix: Array
@@ -86,9 +86,9 @@ class Descent:
     moves: int = 1
 
     def run(self, seed: int) -> Record:
-        """Descend from random; tell passes and roots in those of whole rows, and the stress of the map.
+        """Descend from a random start; return passes and roots, relative to whole rows, and the stress of the map.
 
-        Roots are the most that a pair can have taken, as later moves of a point end where they do not help.
+        Roots are an upper bound, because later moves of a point end where they do not help.
         """
         random = np.random.default_rng(seed)
         n = len(self.matrix)
@@ -142,7 +142,7 @@ def _move(matrix, points, x, seen, radius, moves, moved):
 
 @numba.njit(nogil=True, fastmath=FAST_MATH)
 def _error(row, x, seen, k, p, q):
-    """Error of point ``k`` if it were at ``(p, q)``."""
+    """Error of point ``k`` at ``(p, q)``."""
     total = 0.0
     for j in seen:
         if j != k:
@@ -152,7 +152,7 @@ def _error(row, x, seen, k, p, q):
 
 @numba.njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")
 def _pair_tile(t, x, y, x_i, y_i, r, error, east, west, north, south):
-    """Sums for a point, and what each pair adds to the sums of its other point."""
+    """Sums for a point, and the contribution of each pair to the sums of its other point."""
     two_r, r_squared = r + r, r * r
     own = own_east = own_west = own_north = own_south = r - r
     for j in range(t.size):
@@ -181,7 +181,7 @@ def _pair_tile(t, x, y, x_i, y_i, r, error, east, west, north, south):
 
 @numba.njit(nogil=True, fastmath=FAST_MATH, error_model="numpy")
 def _propose_pairs(rows, x, r, sums):
-    """The same sums as the move kernel's, in float32, from every pair once."""
+    """The sums of the move kernel in float32, computed once per pair."""
     n = x.shape[1]
     for i in range(n):
         found = _pair_tile(
@@ -193,10 +193,10 @@ def _propose_pairs(rows, x, r, sums):
 
 
 def _pairs(n: int = 4096) -> Record:
-    """Time of a pair of points, looked at from both, by the move kernel and by one that uses each root for both.
+    """Time per pair of points in both directions: move kernel, and a kernel that uses each root twice.
 
     In a round half of the points move against a snapshot of all, so only pairs inside that half could be used twice:
-    half of what a round looks at.
+    half of those in a round.
     """
     random = np.random.default_rng(0)
     x = random.random((2, n), dtype=np.float32)

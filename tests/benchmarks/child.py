@@ -1,6 +1,6 @@
-"""One method on one set in a process of its own: ``python -m tests.benchmarks.child job.json``.
+"""One method on one data set in a separate process: ``python -m tests.benchmarks.child job.json``.
 
-So that its peak memory is its own, and what it does to the process harms nobody.
+Its peak memory is its own, and its side effects end with the process.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class Inputs:
-    """What methods take of a set, loaded before the clock runs."""
+    """Inputs of the methods, loaded outside the measured time."""
 
     def __init__(self, data: DataSet) -> None:
         self._data = data
 
     @property
     def store(self) -> str:
-        """Path of the store: ours read the file themselves."""
+        """Path of the store: methods of this package read the file themselves."""
         return str(self._data.store)
 
     @property
@@ -48,7 +48,7 @@ class Inputs:
 
     @cached_property
     def matrix(self) -> np.ndarray:
-        """The matrix as peers want it, float64."""
+        """The matrix in float64, for peers."""
         matrix = np.empty((self._data.n, self._data.n))
         for i, row in enumerate(self._rows()):
             matrix[i] = row
@@ -56,7 +56,7 @@ class Inputs:
 
     @cached_property
     def condensed(self) -> np.ndarray:
-        """Its upper triangle, row by row."""
+        """The upper triangle, row by row."""
         n = self._data.n
         upper, start = np.empty(n * (n - 1) // 2), 0
         for i, row in enumerate(self._rows()):
@@ -65,7 +65,7 @@ class Inputs:
         return upper
 
     def _rows(self) -> Iterator[np.ndarray]:
-        """Rows of the file, read one by one: what is mapped, or read at once, would count as memory."""
+        """Rows of the file, read one by one: a memory map would count as memory."""
         with open(self._data.matrix, "rb") as file:
             np.lib.format.read_magic(file)
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -85,7 +85,7 @@ def run_child(method: Method, data: DataSet, tiny: DataSet, timeout: float = 360
     -------
     dict
         ``runs`` (seconds, stress, passes, whether finite, and the stress it claims; one for each seed), ``trace`` of
-        the first, ``peak`` memory; or ``failed`` with the last line that the child said.
+        the first, ``peak`` memory; or ``failed`` with the last line of the child's output.
     """
     with tempfile.TemporaryDirectory() as folder:
         job, answer = Path(folder) / "job.json", Path(folder) / "answer.json"
@@ -112,7 +112,7 @@ def run_child(method: Method, data: DataSet, tiny: DataSet, timeout: float = 360
 
 
 def main(path: str) -> None:
-    """Do a job and write its answer."""
+    """Run a job and write its result."""
     job = json.loads(Path(path).read_text())
     data, method = DataSet(**job["data"]), _function(job["target"])
     _function(job["warm"])(_given(job, DataSet(**job["tiny"])), 0)
@@ -140,7 +140,7 @@ def _timed(method: Any, given: Any, seed: int) -> tuple[float, Map]:
 
 
 def _run(data: DataSet, measured: bool, seconds: float, found: Map) -> dict[str, Any]:
-    """What is told of a run."""
+    """Record of a run."""
     finite = bool(np.isfinite(found.embedding).all())
     stress = _stress(data, found.embedding) if finite and measured else found.claimed
     told = {"seconds": seconds, "stress": stress, "passes": found.passes, "finite": finite}
@@ -148,7 +148,7 @@ def _run(data: DataSet, measured: bool, seconds: float, found: Map) -> dict[str,
 
 
 def _stress(data: DataSet, embedding: np.ndarray) -> float:
-    """Normalised stress of any map, by the one function that all are measured with."""
+    """Normalized stress of a map; all maps are measured with this function."""
     from psmds_dist.api.embed import measure
     from psmds_dist.executor import InProcessExecutor
 
@@ -156,7 +156,7 @@ def _stress(data: DataSet, embedding: np.ndarray) -> float:
 
 
 def _trace(data: DataSet, found: Map) -> list[tuple[float, float]]:
-    """Seconds and normalised stress."""
+    """Seconds and normalized stress of each epoch."""
     given = None
     points = []
     for when, what in found.trace():
@@ -169,7 +169,7 @@ def _trace(data: DataSet, found: Map) -> list[tuple[float, float]]:
 
 
 def _sum_of_squares(data: DataSet) -> float:
-    """Sum of squared dissimilarities over ordered pairs: what a map of one point everywhere misses."""
+    """Sum of squared dissimilarities over ordered pairs."""
     from psmds_dist.api.embed import measure
     from psmds_dist.executor import InProcessExecutor
 

@@ -1,4 +1,4 @@
-"""Dask workers: what a round costs beside the kernel, two against one, and a matrix larger than memory."""
+"""Dask workers: overhead of a round, two workers and one, and a matrix larger than memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Nothing:
-    """Takes coordinates and answers as a round does, without looking at a row."""
+    """Work of a round without reading rows: takes coordinates and returns answers of full size."""
 
     layout: Layout
     x: np.ndarray
@@ -41,7 +41,7 @@ class Nothing:
 
 
 def overhead(settings: Settings) -> list[Record]:
-    """Time of a round beside the kernel: two local workers, N = 200,000, L = 2, answers of full length."""
+    """Overhead of a round: two local workers, N = 200,000, L = 2, answers of full length."""
     layout = Layout(200_000)
     work = Nothing(layout, np.zeros((2, layout.n), np.float32))
     times = []
@@ -57,7 +57,7 @@ def overhead(settings: Settings) -> list[Record]:
 
 
 def workers(settings: Settings) -> list[Record]:
-    """Two Dask workers against one, one thread each, rows kept in memory, N = 20,000: seconds of an epoch, in turn."""
+    """Two Dask workers and one, one thread each, rows in memory, N = 20,000: seconds per epoch, alternating."""
     one = data.euclidean(settings, "clusters", data.clusters(20_000))
     pairs = [(epoch_seconds(one, 1), epoch_seconds(one, 2)) for _ in range(settings.pick(1, 5, 5))]
     alone, both = (float(np.median(column)) for column in zip(*pairs, strict=True))
@@ -69,7 +69,7 @@ def workers(settings: Settings) -> list[Record]:
 
 
 def epoch_seconds(one: DataSet, count: int) -> float:
-    """Median seconds of an epoch on local workers of one thread, once each has its rows in memory."""
+    """Median seconds per epoch on local workers of one thread, with rows in memory."""
     with local_client(count, 1) as client:
         mds = PatternSearchMDS(init="random", client=client, random_state=0, max_epochs=15)
         mds.fit(one.store)
@@ -77,12 +77,12 @@ def epoch_seconds(one: DataSet, count: int) -> float:
 
 
 def out_of_core(settings: Settings) -> list[Record]:
-    """A matrix that the workers may not keep, its file dropped from the page cache before every epoch; two workers.
+    """A matrix larger than the memory limit, dropped from the page cache before every epoch; two workers.
 
     N = 20,000 (1.6 GB) with 400 MiB a worker, and with --full N = 50,000 (10 GB) with 1 GiB a worker. Disk speed is
-    that of reading the same files, cold, in as many streams as serve it best, before and after the run, since disks
-    drift; and once more with the system told ahead of what will be read, as the solver does. Dropping pages is not
-    counted. Over 1.25 means that something else than the disk held the run up.
+    that of reading the same files, cold, with the best number of streams, before and after the run, because disks
+    drift; and again with reads announced in advance, like the solver. Dropping pages is not counted. A ratio above 1.25
+    means that something other than the disk limits the run.
     """
     found, lines = [], []
     sizes = [(20_000, 400 * MIB), (50_000, 1024 * MIB)]
@@ -138,13 +138,13 @@ def _cold(one: DataSet, limit: int) -> Record:
 
 
 def _slowness(paths: list[Path]) -> tuple[float, float]:
-    """Seconds a byte of reading files cold, plainly and with the system told ahead, in streams that serve it best."""
+    """Seconds per byte of cold reads, plain and announced, with the best number of streams."""
     plain, told = (max(cold_read(paths, streams, ahead) for streams in (2, 4)) for ahead in (None, AHEAD))
     return 1 / plain, 1 / told
 
 
 class _Dropper:
-    """Drops pages after each epoch, and counts the time of that."""
+    """Callback that drops pages after each epoch and measures its own time."""
 
     def __init__(self, drop: Callable[[], None]) -> None:
         self._drop = drop

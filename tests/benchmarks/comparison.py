@@ -1,4 +1,4 @@
-"""Ours and the peers on the same data: one table, one judgement."""
+"""This package and its peers on the same data: one table, one check of the results."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.benchmarks.harness import Record, Settings, show
 from tests.benchmarks.methods import METHODS, OURS, PAPER, RANDOM, SCATTERED, Method
 
 WORSE = {OURS: 1.03, RANDOM: 1.03}
-"""How many times the best peer's stress ours may be before it is called wrong: local optima differ by 1 %."""
+"""Largest correct stress, as a multiple of the best peer's: local optima differ by 1 %."""
 
 LANDMARKS_WORSE = 1.10
-"""The same for landmark mode, which looks at a part of the pairs only."""
+"""The same for landmark mode, which uses some of the pairs only."""
 
 EXACT = 2e-4
 """Stress at which even a perfect map ends: the last radius, as a share of the scale."""
 
 DISAGREE = 1.10
-"""How far pattern search from random and the paper's own may be apart, either way."""
+"""Largest relative difference between pattern search from random and the algorithm of the paper."""
 
 CLAIM = 1e-6
-"""How far the stress that a method of ours tells may be from the one measured."""
+"""Largest relative difference between the reported and the measured stress of a method of this package."""
 
 COLUMNS = {
     "what": "",
@@ -40,10 +40,10 @@ COLUMNS = {
 
 
 def compare(settings: Settings) -> list[Record]:
-    """Ours and the peers on the same data, each in a process of its own, kernels and libraries warm.
+    """This package and its peers on the same data, each in a separate process, kernels and libraries warm.
 
-    Ours are timed from the store on disk to the map, peers from the matrix in memory to the map; medians over
-    five seeds where a run is short, else one run. Stress of all maps is measured by one function.
+    Methods of this package are timed from the store on disk to the map, peers from the matrix in memory to the map;
+    medians over five seeds if a run is short, else one run. One function measures the stress of all maps.
     """
     found = []
     for one in _sets(settings):
@@ -56,7 +56,7 @@ def compare(settings: Settings) -> list[Record]:
 
 
 def _sets(settings: Settings) -> Iterable[DataSet]:
-    """Data of a profile, made one after the other."""
+    """Generate the data sets of a profile."""
     if settings.quick:
         yield data.digits(settings, 500)
         yield data.geodesic_roll(settings, 500)
@@ -72,7 +72,7 @@ def _sets(settings: Settings) -> Iterable[DataSet]:
 
 
 def compare_on(one: DataSet, methods: Sequence[Method], settings: Settings) -> list[Record]:
-    """Run methods on a set, print their table, draw their curves, and judge ours."""
+    """Run methods on a data set, print their table, draw their curves, and check the results of this package."""
     print(f"\n{one.name}, N = {one.n:,} ({one.metric})\n", flush=True)
     tiny = data.euclidean(settings, "tiny", data.clusters(64, 3))
     outcomes = {}
@@ -90,7 +90,7 @@ def compare_on(one: DataSet, methods: Sequence[Method], settings: Settings) -> l
 
 
 def _records(one: DataSet, methods: Sequence[Method], outcomes: dict[str, dict[str, Any]]) -> list[Record]:
-    """A line each; times are over the first of ours."""
+    """Records for a table; times are relative to the first method of this package."""
     found = [_record(one, method, outcomes[method.name]) for method in methods]
     ours = next((record["seconds"] for record in found if record["ours"] and "seconds" in record), None)
     for record in found:
@@ -123,7 +123,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def judge(record: Record, others: Sequence[Record]) -> str | None:
-    """Say what is wrong with a result of ours, if something is; never that it was slow."""
+    """List what is wrong with the results of this package; slow is not wrong."""
     if not record["ours"] or record.get("left_out"):
         return None
     fault = _unusable(record) or _untrue(record) or _worse(record, others) or _unlike_paper(record, others)

@@ -1,4 +1,4 @@
-"""Pictures and fits: stress against time, and exponents."""
+"""Plots of stress against time, and fits of exponents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def draw_traces(path: Path, title: str, traces: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-    """Draw normalised stress against time, one line a method, both axes logarithmic."""
+    """Plot normalized stress against time, one line per method, with logarithmic axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -27,6 +27,6 @@ def draw_traces(path: Path, title: str, traces: Mapping[str, Sequence[tuple[floa
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """Exponent of a power law through costs, by least squares on logarithms."""
+    """Exponent of a power law, fitted by least squares on logarithms."""
     slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
     return float(slope)

@@ -1,4 +1,4 @@
-"""Data of the benchmarks: points, and the matrices of their dissimilarities as files."""
+"""Data sets of the benchmarks: points, and files of their dissimilarities."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from psmds_dist.utils.atomic import atomic_directory, atomic_file
 from tests.benchmarks.harness import Settings
 
 MNIST, WORDS = "t10k-images-idx3-ubyte.gz", "words_minilm.npz"
-"""Files of the data that nobody need have."""
+"""Files of the optional data sets."""
 
 NEIGHBOURS = 12
-"""Neighbours of a point in the graph whose shortest paths are the geodesic distances."""
+"""Neighbors of a point in the graph whose shortest paths are the geodesic distances."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """Points and the files of their dissimilarities; it travels to child processes as JSON.
+    """Points and the files of their dissimilarities; passed to child processes as JSON.
 
-    A set too large for a matrix has points only.
+    Data sets that are too large for a matrix have points only.
     """
 
     name: str
@@ -43,21 +43,21 @@ class DataSet:
 
     @property
     def store(self) -> Path:
-        """The matrix as a store of ours."""
+        """The matrix as a store."""
         return Path(self.folder) / "matrix.zarr"
 
     @property
     def panel(self) -> Path:
-        """Where dissimilarities to landmarks go."""
+        """Path of the dissimilarities to landmarks."""
         return Path(self.folder) / "panel.zarr"
 
     @property
     def matrix(self) -> Path:
-        """The same as one ``.npy`` file in float32, for peers."""
+        """The matrix as one float32 ``.npy`` file, for peers."""
         return Path(self.folder) / "matrix.npy"
 
     def rows(self) -> RowSource:
-        """Open what a map is measured against."""
+        """Open the matrix that maps are measured with."""
         from psmds_dist.data.store import open_rows
 
         return open_rows(self.store) if self.store.exists() else open_points(self.points, metric=self.metric)
@@ -68,7 +68,7 @@ class DataSet:
 
 
 def euclidean(settings: Settings, name: str, points: np.ndarray, metric: str = "euclidean") -> DataSet:
-    """Distances between points, as files that the next run finds again."""
+    """Distances between points, in files that later runs use again."""
     found = scattered(settings, name, points, metric)
     build_store(found)
     if not found.matrix.exists():
@@ -77,20 +77,20 @@ def euclidean(settings: Settings, name: str, points: np.ndarray, metric: str = "
 
 
 def build_store(found: DataSet) -> None:
-    """Compute the distances of a set into its store, if they are not there yet."""
+    """Compute the distances of a data set into its store unless it exists."""
     if not found.store.exists():
         _store(found, open_points(found.points, metric=found.metric))
 
 
 def _store(found: DataSet, source: RowSource) -> None:
-    """Write a set's store: all of it or none, as a run that is interrupted must not leave a part to the next."""
+    """Write the store of a data set atomically: an interrupted run must leave no partial store."""
     print(f"storing the matrix of {found.name}, N = {found.n:,}, for this and later runs", flush=True)
     with atomic_directory(found.store) as fresh:
         build(source, fresh, InProcessExecutor(), metric=found.metric)
 
 
 def _save(path: Path, array: np.ndarray) -> None:
-    """Write an array into a file: all of it or none."""
+    """Write an array to a file atomically."""
     with atomic_file(path) as beside:
         np.save(beside, array)
 
@@ -106,7 +106,7 @@ def scattered(settings: Settings, name: str, points: np.ndarray, metric: str = "
 
 
 def _copy(found: DataSet) -> None:
-    """Write a store's rows into one file, block by block."""
+    """Copy the rows of a store to one file, block by block."""
     source = found.rows()
     with atomic_file(found.matrix) as beside:
         file = np.lib.format.open_memmap(beside, "w+", np.float32, (found.n, found.n))
@@ -133,20 +133,20 @@ def _shortest_paths(points: np.ndarray) -> np.ndarray:
     from sklearn.neighbors import kneighbors_graph
 
     distances = shortest_path(kneighbors_graph(points, NEIGHBOURS, mode="distance"), method="D", directed=False)
-    distances += distances.T  # NumPy copies where the two overlap
+    distances += distances.T  # NumPy copies if they overlap
     distances /= 2
     return distances.astype(np.float32)
 
 
 def digits(settings: Settings, n: int = 1797) -> DataSet:
-    """The handwritten digits that scikit-learn ships."""
+    """The handwritten digits of scikit-learn."""
     from sklearn.datasets import load_digits
 
     return euclidean(settings, "digits", load_digits().data[:n])
 
 
 def mnist(settings: Settings) -> DataSet | None:
-    """The 10,000 MNIST test digits, or None where they are not."""
+    """The 10,000 MNIST test digits, or None if they are missing."""
     path = settings.data / MNIST
     if not path.exists():
         print(f"MNIST test set not found in {settings.data} (--data): left out.")
@@ -156,7 +156,7 @@ def mnist(settings: Settings) -> DataSet | None:
 
 
 def words(settings: Settings) -> DataSet | None:
-    """Cosine distances of word vectors, or None where they are not."""
+    """Cosine distances of word vectors, or None if they are missing."""
     path = settings.data / WORDS
     if not path.exists():
         print(f"word vectors not found in {settings.data} (--data): left out.")
@@ -174,10 +174,10 @@ def clusters(n: int, dims: int = 16) -> np.ndarray:
 
 
 def plane(n: int) -> np.ndarray:
-    """Points that a map can show as they are."""
+    """Points in the plane, which a map can show exactly."""
     return np.random.default_rng(0).random((n, 2))
 
 
 def there(*sets: DataSet | None) -> list[DataSet]:
-    """Those that could be had."""
+    """The data sets that are available."""
     return [one for one in sets if one is not None]

@@ -1,4 +1,4 @@
-"""The same matrix by other entries, and fits side by side: what neither should add to a fit."""
+"""Other inputs of the same matrix, and concurrent fits: neither should cost time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SEEDS = range(4)
 
 
 def entries(settings: Settings) -> list[Record]:
-    """A .npy file and a store against an array, a Dask array against an array on two workers, four fits in two threads
-    against four in turn, each pair in alternation: seconds, and the median of the ratios.
+    """A .npy file and a store compared with an array, a Dask array with an array on two workers, and four fits in two
+    threads with four in sequence, alternating: seconds, and the median of the ratios.
     """
     large = data.euclidean(settings, "clusters", data.clusters(settings.pick(1000, 10_000, 10_000)))
     small = np.load(data.geodesic_roll(settings, settings.pick(500, 2000, 2000)).matrix).astype(np.float64)
@@ -43,7 +43,7 @@ def entries(settings: Settings) -> list[Record]:
 
 
 def _compared(what: str, one: Callable[[], Any], other: Callable[[], Any]) -> Record:
-    """Seconds of two calls that must give the same maps."""
+    """Seconds of two calls that must return the same maps."""
     record: Record = {"what": what}
     if not np.array_equal(one(), other()):
         record["wrong"] = f"{what}: another map than from the array in memory, in turn."

@@ -1,4 +1,4 @@
-"""Guided moves against moves along all axes, in many dimensions."""
+"""Guided moves compared with moves along all axes, in many dimensions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POINTS = 2000
 
 
 def guided(settings: Settings) -> list[Record]:
-    """Guided moves against moves along all axes in many dimensions, from random starts (medians of three seeds)."""
+    """Guided moves and moves along all axes, in many dimensions, from random starts (medians of three seeds)."""
     found, bounds = [], []
     for name, matrix in _matrices(settings).items():
         of_this = []
@@ -52,7 +52,7 @@ def _medians(matrix: np.ndarray, dims: int, moves: str) -> Record:
 
 
 def _fit(matrix: np.ndarray, dims: int, moves: str, seed: int) -> dict[str, float]:
-    """One solve; roots are counted over all epochs, the most that a pair can have taken."""
+    """Run one solve; roots are counted over all epochs, as an upper bound per pair."""
     mds = PatternSearchMDS(dims, moves=moves, init="random", random_state=seed, max_epochs=2000).fit(matrix)
     roots = ROOTS if moves == "guided" else 2 * dims + 1
     return {

@@ -1,4 +1,4 @@
-"""What every case needs: what was asked for, clocks, and the one way a table is printed."""
+"""Shared parts of the cases: settings, clocks and tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from psmds_dist.api.report import table
 from psmds_dist.core.layout import format_bytes
 
 Record = dict[str, Any]
-"""A line of a case's table, and of its JSON. ``wrong`` holds the sentence about a result that is wrong."""
+"""A row of the table of a case, and of its JSON. ``wrong`` is a sentence about a wrong result."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line asked for."""
+    """Settings from the command line."""
 
     profile: str = "standard"
     data: Path = Path("../shared/data")
@@ -26,16 +26,16 @@ class Settings:
 
     @property
     def full(self) -> bool:
-        """Whether what takes long, or much disk, is run as well."""
+        """Whether to run what takes long or much disk space."""
         return self.profile == "full"
 
     @property
     def quick(self) -> bool:
-        """Whether two minutes are all there is."""
+        """Whether to stay within two minutes."""
         return self.profile == "quick"
 
     def pick(self, quick: Any, standard: Any, full: Any) -> Any:
-        """One of three values."""
+        """Choose the value for the profile."""
         return {"quick": quick, "standard": standard, "full": full}[self.profile]
 
 
@@ -47,13 +47,13 @@ def once(function: Callable[[], Any]) -> float:
 
 
 def seconds(function: Callable[[], Any], repeat: int = 5) -> float:
-    """Median seconds of a call, after one that does not count."""
+    """Median seconds of a call, after a warm-up."""
     function()
     return statistics.median(once(function) for _ in range(repeat))
 
 
 def least_seconds(function: Callable[[], Any], repeat: int = 5) -> float:
-    """Least seconds of a call, after one that does not count: what the machine can do when it is left alone."""
+    """Least seconds of a call, after a warm-up: the speed of the undisturbed machine."""
     function()
     return min(once(function) for _ in range(repeat))
 
@@ -66,8 +66,8 @@ def show(records: Sequence[Record], **columns: str) -> None:
     records : sequence of dict
         The lines.
     **columns : str
-        For each key of a record that is shown, in order, its format: one of Python's, or ``"bytes"``. What a
-        record lacks stays empty.
+        For each key to show, in order, its format: one of Python's, or ``"bytes"``. Missing values stay
+        empty.
     """
     names = [name for name in columns if any(record.get(name) is not None for record in records)]
     head = ["" if name == "what" else name.replace("_", " ") for name in names]
@@ -81,7 +81,7 @@ def _cell(value: Any, form: str) -> str:
 
 
 def held(what: str, value: float | None, *, least: float | None = None, most: float | None = None) -> Record:
-    """A line about a figure that has a bound, None if there is no such figure; missing it is no fault of the run."""
+    """Line about a figure with a bound, or None without the figure; missing the bound is not a failure."""
     met = value is not None and (least is None or value >= least) and (most is None or value <= most)
     must = f"at least {least:g}" if least is not None else f"at most {most:g}"
     return {"what": what, "value": value, "must_be": must, "met": "yes" if met else "NO"}

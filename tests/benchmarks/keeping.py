@@ -1,4 +1,4 @@
-"""What it costs to keep the state of a run."""
+"""Cost of checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPEAT = 3
 
 
 def keeping(settings: Settings) -> list[Record]:
-    """Cost of checkpoints at N = 20,000: the same 15 epochs in memory with and without them, in alternation."""
+    """Cost of checkpoints at N = 20,000: the same 15 epochs in memory with and without them, alternating."""
     rows = ArrayRows(_distances(N))
     _seconds(rows, NO_CHECKPOINT)  # compiles
     without, kept, writing, states = [], [], [], 0
@@ -68,7 +68,7 @@ def _seconds(rows: ArrayRows, checkpoint: CheckpointStore) -> float:
 
 @contextmanager
 def _timed_writes() -> Iterator[list[float]]:
-    """Yield a list that takes the seconds of every write of a state."""
+    """Yield a list that collects the seconds of every write of a state."""
     spent: list[float] = []
     write: Callable[..., None] = DirectoryCheckpoint.write
 

@@ -1,4 +1,4 @@
-"""Landmark mode: against the full solve, against scikit-bio, and for millions of points."""
+"""Landmark mode: compared with the full solve and with scikit-bio, and for millions of points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.benchmarks.solver import SEEDS
 
 
 def landmark(settings: Settings) -> list[Record]:
-    """Landmark mode against the full solve, matrix in memory: stress, time and passes (medians of five seeds)."""
+    """Landmark mode compared with the full solve, matrix in memory: stress, time and passes (medians of five seeds)."""
     found = []
     for one in data.there(data.geodesic_roll(settings, 3000), data.mnist(settings)):
         matrix = np.load(one.matrix)
@@ -67,7 +67,7 @@ def _stress(one: DataSet, embedding: np.ndarray) -> float:
 
 
 def pcoa(settings: Settings) -> list[Record]:
-    """Matrix in memory to map, LandmarkMDS(refine="full") against scikit-bio's pcoa(method="fsvd"), in turn."""
+    """Matrix in memory to map, LandmarkMDS(refine="full") and scikit-bio's pcoa(method="fsvd"), alternating."""
     try:
         import skbio  # noqa: F401
     except ImportError:
@@ -81,7 +81,7 @@ def pcoa(settings: Settings) -> list[Record]:
         "landmarks, refine full": lambda seed: _full(single, seed),
         "pcoa fsvd": lambda seed: run_pcoa(double, seed),
     }
-    rounds = [[_timed(one, way, seed) for way in ways.values()] for seed in SEEDS]  # in turn
+    rounds = [[_timed(one, way, seed) for way in ways.values()] for seed in SEEDS]  # alternating
     runs = dict(zip(ways, zip(*rounds, strict=True), strict=True))
     found = [
         {
@@ -108,7 +108,7 @@ def _full(matrix: np.ndarray, seed: int) -> Map:
 
 
 def million(settings: Settings) -> list[Record]:
-    """Points in 16 dimensions by landmarks, in a process of its own: time and peak memory, kernels warm.
+    """Points in 16 dimensions in landmark mode, in a separate process: time and peak memory, kernels warm.
 
     100,000 points; with --full 1,000,000, and 10,000,000 by 500 landmarks under a limit of 4 GiB. The panel is
     N x 1,000, computed before. Stress is the method's own estimate on held-out pairs.
@@ -123,7 +123,7 @@ def million(settings: Settings) -> list[Record]:
 
 
 def _by_landmarks(n: int, functions: dict[str, str], settings: Settings) -> list[Record]:
-    """Run functions of `ours`, by the source they take, on uniform points that are removed again."""
+    """Run functions of `ours`, by the source they take, on uniform points that are removed afterwards."""
     one = data.scattered(settings, "uniform", np.random.default_rng(0).random((n, 16)))
     try:
         if "panel" in functions:
@@ -135,7 +135,7 @@ def _by_landmarks(n: int, functions: dict[str, str], settings: Settings) -> list
 
 
 def _run(function: str, source: str, one: DataSet, settings: Settings) -> Record:
-    """Run one of them on a set in a process of its own."""
+    """Run one of them on a data set in a separate process."""
     tiny = data.euclidean(settings, "tiny", data.clusters(64, 3))
     method = Method(
         name=source,

@@ -1,4 +1,4 @@
-"""The machine: its facts, a process's peak memory, and the page cache."""
+"""The machine: its facts, the peak memory of a process, and the page cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PACKAGES = (
 
 
 def facts() -> dict[str, Any]:
-    """What a reader of the figures has to know."""
+    """Facts that a reader of the figures needs."""
     return {
         "system": platform.platform(),
         "cpu": _cpu_model(),
@@ -47,7 +47,7 @@ def facts() -> dict[str, Any]:
 
 
 def describe(facts: dict[str, Any]) -> str:
-    """Say in a line what was found, and whether the machine is free to be measured."""
+    """Describe the machine in one line, and whether it is idle enough to measure."""
     load = facts["load_average"][0]
     busy = "; others are at work, so believe ratios rather than times" if load > facts["cores"] / 2 else ""
     memory = format_bytes(facts["memory"])
@@ -68,7 +68,7 @@ def _cpu_model() -> str:
 
 
 def _caches() -> dict[str, str]:
-    """Sizes of the first core's caches, such as ``{"L1 Data": "32K"}``, where Linux tells them."""
+    """Cache sizes of the first core, such as ``{"L1 Data": "32K"}``, if Linux reports them."""
     found = {}
     for place in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         level, kind, size = (_read(place / name).strip() for name in ("level", "type", "size"))
@@ -94,7 +94,7 @@ def _read(path: str | Path) -> str:
 
 
 def peak_memory() -> int:
-    """Most bytes this process has had resident; ``ru_maxrss`` would be inherited from the parent."""
+    """Peak resident bytes of this process; ``ru_maxrss`` would be inherited from the parent."""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -102,22 +102,22 @@ def peak_memory() -> int:
 
 
 def files_below(place: Path) -> list[Path]:
-    """All files of a directory, in order."""
+    """All files of a directory, sorted."""
     return sorted(path for path in place.rglob("*") if path.is_file())
 
 
 def sync(paths: Iterable[Path]) -> None:
-    """Write files out to the disk; only then can the page cache let them go."""
+    """Write files to the disk; only then can the page cache drop them."""
     _each(paths, os.fsync)
 
 
 def drop_cached(paths: Iterable[Path]) -> None:
-    """Drop files from the page cache, without being root."""
+    """Drop files from the page cache, without root privileges."""
     _each(paths, lambda handle: os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED))
 
 
 def fetch(paths: Iterable[Path]) -> None:
-    """Ask the system to read files into the page cache, as the solver does."""
+    """Ask the system to read files into the page cache, like the solver."""
     _each(paths, lambda handle: chunkfile.fetch(handle, 0, os.fstat(handle).st_size))
 
 
@@ -131,7 +131,7 @@ def _each(paths: Iterable[Path], act: Callable[[int], None]) -> None:
 
 
 def bytes_from_disk() -> int:
-    """Bytes this machine has read from its disks since it started, whoever asked."""
+    """Bytes that all processes of this machine have read from its disks since it started."""
     for line in _read("/proc/vmstat").splitlines():
         if line.startswith("pgpgin "):
             return int(line.split()[1]) * 1024

@@ -1,6 +1,6 @@
-"""The methods that are compared: ours and the peers.
+"""The methods that are compared: of this package and its peers.
 
-Each is a function of what it needs (a property of `child.Inputs`) and a seed, called in a process of its own.
+Each is a function of an input (a property of `child.Inputs`) and a seed, called in a separate process.
 """
 
 from __future__ import annotations
@@ -17,52 +17,52 @@ HOURS = "left out: hours, or more memory than most have"
 
 
 Trace = list[tuple[float, float | np.ndarray]]
-"""Seconds, with the sum of squared residuals over ordered pairs, or the map, at that time."""
+"""Seconds, and the sum of squared residuals over ordered pairs, or the map, at that time."""
 
 
 @dataclass
 class Map:
-    """What a method made."""
+    """Result of a method."""
 
     embedding: np.ndarray
     passes: float | None = None
-    """How often it went over all pairs."""
+    """Passes over all pairs."""
 
     claimed: float | None = None
-    """Normalised stress as the method itself tells it."""
+    """Normalized stress that the method reports."""
 
     trace: Callable[[], Trace] = list
-    """Tells how it came there; called when clock and memory have been read."""
+    """Returns the trace; called after time and memory are measured."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """How a method is called, and how far it goes.
+    """A method: how it is called, and its limits.
 
     Attributes
     ----------
     name : str
-        What the table calls it.
+        Name in the table.
     target : str
         ``module:function``.
     needs : str
-        What the function takes.
+        Input of the function.
     limit, full_limit : int
-        Most points in the standard profile, and with ``--full``.
+        Largest number of points in the standard profile, and with ``--full``.
     package : str or None
-        Module that must be there.
+        Required module.
     extra : str
-        The extra of this project that brings it.
+        Extra of this project that installs it.
     seeds : int
-        Runs, each with a seed of its own.
+        Runs, each with its own seed.
     ours : bool
-        Whether its results are judged.
+        Whether its results are checked.
     quick : bool
         Whether the quick profile runs it.
     warm : str or None
-        Called on a tiny set before the clock runs, where that is not the function itself.
+        Function for the warm-up on a tiny data set, if it is not the method itself.
     measured : bool
-        Whether stress is measured over all pairs, else what the method tells is taken.
+        Whether stress is measured over all pairs; otherwise the stress of the method is used.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Method:
     measured: bool = True
 
     def missing(self, settings: Settings, n: int, has_matrix: bool) -> str | None:
-        """Why this method is not run, if it is not."""
+        """Reason why this method is not run, or None."""
         if self.needs != "points" and not has_matrix:
             return "needs the matrix"
         if n > self.full_limit:
@@ -124,4 +124,4 @@ SCATTERED: Sequence[Method] = (
         "bench-torch",
     ),
 )
-"""Methods for sets that are too large for a matrix."""
+"""Methods for data sets that are too large for a matrix."""

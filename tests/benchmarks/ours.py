@@ -1,4 +1,4 @@
-"""Our ways to make a map, from file to map."""
+"""Methods of this package, from file to map."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.benchmarks.methods import Map
 
 
 def exact(store: str, seed: int, **options: Any) -> Map:
-    """Embed a store in exact mode as it is by default."""
+    """Embed a store in exact mode with the defaults."""
     began, trace = time.perf_counter(), []
 
     def note(event: EpochEvent) -> None:
@@ -30,7 +30,7 @@ def exact(store: str, seed: int, **options: Any) -> Map:
 
 
 def passes_of(history: np.ndarray) -> float:
-    """Passes over the whole matrix that an exact run's epochs took; the last look at its stress is one more."""
+    """Passes over the matrix in the epochs of an exact run; the final measurement is one more."""
     return len(history) + 1
 
 
@@ -40,28 +40,28 @@ def random(store: str, seed: int) -> Map:
 
 
 def wide(store: str, seed: int) -> Map:
-    """Embed a store in exact mode from landmarks, with a first radius that lets points change places."""
+    """Embed a store in exact mode from landmarks, with a starting radius that lets points change places."""
     scale = checked(open_rows(store), InProcessExecutor(), None, 2**30).rms
     return exact(store, seed, init="landmarks", radius=0.2 * scale, eps=1e-4)
 
 
 def landmarks(store: str, seed: int) -> Map:
-    """Embed a store by landmarks, without a pass over the matrix."""
+    """Embed a store in landmark mode, without a pass over the matrix."""
     return Map(LandmarkMDS(random_state=seed, evaluate=False).fit(store).embedding_, 0)
 
 
 def landmarks_of_points(points: np.ndarray, seed: int) -> Map:
-    """Embed points by landmarks; no matrix is ever formed."""
+    """Embed points in landmark mode; no matrix is computed."""
     return Map(LandmarkMDS(metric="euclidean", random_state=seed, evaluate=False).fit(points).embedding_, 0)
 
 
 def warm(store: str, seed: int) -> None:
-    """Load every kernel that the above may call."""
+    """Load the kernels of the functions above."""
     PatternSearchMDS(init="landmarks", random_state=seed).fit(store)
 
 
 def million(points: str, seed: int) -> Map:
-    """Embed very many points by a thousand landmarks within 2 GiB."""
+    """Embed very many points with a thousand landmarks within 2 GiB."""
     return _estimated(LandmarkMDS(metric="euclidean", random_state=seed, memory_limit="2 GiB").fit(points))
 
 
@@ -71,7 +71,7 @@ def million_panel(panel: str, seed: int) -> Map:
 
 
 def ten_million(points: str, seed: int) -> Map:
-    """Embed even more points by 500 landmarks within 4 GiB."""
+    """Embed even more points with 500 landmarks within 4 GiB."""
     mds = LandmarkMDS(n_landmarks=500, metric="euclidean", random_state=seed, memory_limit="4 GiB")
     return _estimated(mds.fit(points))
 
@@ -81,6 +81,6 @@ def _estimated(mds: LandmarkMDS) -> Map:
 
 
 def warm_landmarks(source: str, seed: int) -> None:
-    """Load the kernels of landmark mode, whatever the source."""
+    """Load the kernels of landmark mode for any source."""
     points = np.random.default_rng(0).random((50, 3))
     LandmarkMDS(n_landmarks=10, metric="euclidean", random_state=seed).fit(points)

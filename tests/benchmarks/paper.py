@@ -1,4 +1,4 @@
-"""Pattern search as the paper has it, in plain NumPy: one point after the other, bad moves."""
+"""The algorithm of the paper in plain NumPy: one point after the other, bad moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 EPS = 1e-4
 RADIUS_TOL = 2e-4
-"""Where the radius ends, as a share of the root mean square dissimilarity: as in ours."""
+"""Final radius, as a share of the root mean square dissimilarity; the default of this package."""
 
 
 def pattern_search(
@@ -23,9 +23,9 @@ def pattern_search(
     seed : int
         Seed of the start.
     on_epoch : callable
-        Told the sum of squared residuals over ordered pairs after each epoch.
+        Called with the sum of squared residuals over ordered pairs after each epoch.
     n_components, max_epochs : int
-        Dimensions, and most epochs.
+        Dimensions, and maximum number of epochs.
     """
     n = len(t)
     scale = np.sqrt((t**2).sum() / (n * (n - 1)))
@@ -42,7 +42,7 @@ def pattern_search(
 
 
 def one_epoch(t: np.ndarray, x: np.ndarray, radius: float) -> float:
-    """Let every point take its best move in turn, in place; return the error as the points met it before moving."""
+    """Move every point in turn, in place; return the sum of the errors before each move."""
     error = 0.0
     for i in range(len(t)):
         squares = squares_from(x, i)

@@ -1,4 +1,4 @@
-"""The peers, called as their documentation says, in two dimensions."""
+"""The peers, called as documented, in two dimensions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def smacof(matrix: np.ndarray, seed: int) -> Map:
 
 
 class _Clock(io.TextIOBase):
-    """Takes what a method prints, and notes the numbers in it and when they came."""
+    """Stream that records the numbers a method prints, and when."""
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self.seen: list[tuple[float, float]] = []
@@ -46,14 +46,14 @@ class _Clock(io.TextIOBase):
 
 
 def classical(matrix: np.ndarray, seed: int) -> Map:
-    """Torgerson's: eigenvectors of the centred squares."""
+    """Classical scaling (Torgerson): eigenvectors of the centered squares."""
     from sklearn.manifold import ClassicalMDS
 
     return Map(ClassicalMDS(metric="precomputed").fit_transform(matrix))
 
 
 def isomap(points: np.ndarray, seed: int) -> Map:
-    """Classical MDS of shortest paths on the graph of neighbours, which it finds itself."""
+    """Classical MDS of shortest paths in a neighbor graph, which it computes itself."""
     from sklearn.manifold import Isomap
 
     with warnings.catch_warnings():
@@ -62,7 +62,7 @@ def isomap(points: np.ndarray, seed: int) -> Map:
 
 
 def pcoa(matrix: np.ndarray, seed: int) -> Map:
-    """Classical MDS by a randomised singular value decomposition."""
+    """Classical MDS with a randomized singular value decomposition."""
     import skbio
 
     with warnings.catch_warnings():
@@ -72,17 +72,15 @@ def pcoa(matrix: np.ndarray, seed: int) -> Map:
 
 
 def s_gd2(condensed: np.ndarray, seed: int) -> Map:
-    """Stochastic gradient descent over pairs, 30 epochs, its own schedule.
+    """Stochastic gradient descent over pairs, 30 epochs, with its own schedule.
 
-    It tells nothing on the way, so the curve is of a second run, an epoch a call, its clock stretched to the first's;
-    only for sets up to `CURVE_POINTS`.
+    It reports no progress, so the curve is from a second run with one epoch per call, with times scaled to the first;
+    only for data sets up to `CURVE_POINTS`.
     """
     import s_gd2 as peer
 
     n = _points(condensed)
-    schedule = peer.default_schedule(
-        np.ones(1)
-    )  # that of any equal weights; the peer's own search in Python takes long
+    schedule = peer.default_schedule(np.ones(1))  # the value for equal weights; the search of the peer is slow
     began = time.perf_counter()
     x = peer.mds_direct(n, condensed, etas=schedule, random_seed=seed)
     whole = time.perf_counter() - began
@@ -108,7 +106,7 @@ def _stretched(trace: list[tuple[float, np.ndarray]], whole: float) -> list[tupl
 
 
 def pymde(condensed: np.ndarray, seed: int) -> Map:
-    """Minimum-distortion embedding of all pairs with the same loss as ours, at most 300 iterations."""
+    """Minimum-distortion embedding of all pairs with the loss of this package, at most 300 iterations."""
     peer, torch = _import_pymde(seed)
     n = _points(condensed)
     edges = torch.from_numpy(np.column_stack(np.triu_indices(n, 1)))
@@ -122,14 +120,14 @@ def pymde(condensed: np.ndarray, seed: int) -> Map:
 
 
 def pymde_of_points(points: np.ndarray, seed: int) -> Map:
-    """The same on pairs that PyMDE samples itself."""
+    """The same on pairs sampled by PyMDE."""
     peer, _ = _import_pymde(seed)
     problem = peer.preserve_distances(points, loss=peer.losses.Quadratic, max_distances=1e7)
     return Map(problem.embed().numpy())
 
 
 def _import_pymde(seed: int) -> tuple[types.ModuleType, types.ModuleType]:
-    """Import PyMDE, also where torchvision does not work: it needs that for its example data only."""
+    """Import PyMDE even if torchvision does not work, which only its example data need."""
     try:
         importlib.import_module("torchvision")
     except (ImportError, RuntimeError):
@@ -140,7 +138,7 @@ def _import_pymde(seed: int) -> tuple[types.ModuleType, types.ModuleType]:
 
 
 def paper(matrix: np.ndarray, seed: int) -> Map:
-    """Pattern search as the paper has it."""
+    """The algorithm of the paper."""
     began, trace = time.perf_counter(), []
     x = pattern_search(matrix, seed, lambda error: trace.append((time.perf_counter() - began, error)))
     return Map(x, len(trace), trace=lambda: trace)

@@ -1,4 +1,4 @@
-"""The cost model against runs, and the scheduler's part of it against hundreds of stand-in workers."""
+"""The cost model compared with runs, and its scheduler part with hundreds of simulated workers."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from tests.benchmarks.harness import Record, Settings, held, show, show_held
 
 MIB = 2**20
 PROCESSES = 4
-"""Processes that the stand-in workers share."""
+"""Processes that the simulated workers share."""
 
 
 WAYS = {"by tasks": 2, "asked": 0}
-"""Coordinates of a point that a round sends: with none it is small enough for workers to be asked directly."""
+"""Coordinates per point that a round sends: with none it is small enough for direct requests."""
 
 
 def scheduler(settings: Settings) -> list[Record]:
-    """Time of a round beside the kernel with many stand-in workers, N = 200,000, and the line a + b W through it.
+    """Overhead of a round with many simulated workers, N = 200,000, and the line a + b W through it.
 
-    By tasks, as rounds go that send coordinates to many, and asked directly, as those that send little, also where
-    these last too long for it here. Stand-ins share the cores with scheduler and client. So the lines are through the
+    Measured with tasks, like rounds that send coordinates to many workers, and with direct requests, like rounds that
+    send little data. Simulated workers share the cores with scheduler and client. So the lines are fitted to the
     processor time of these two, which are in one process: with workers on other machines a round takes that long.
     """
     counts = settings.pick((20,), (50, 100, 200), (50, 100, 200, 400))
@@ -55,7 +55,7 @@ def scheduler(settings: Settings) -> list[Record]:
 
 
 def _line(found: list[Record], way: str) -> Record:
-    """Fit and print the line through rounds that went one way."""
+    """Fit and print the line through rounds of one kind."""
     counts, times = zip(*((r["workers"], r["of_which_here"]) for r in found if r["way"] == way), strict=True)
     slope, base = np.polyfit(counts, times, 1).tolist()
     print(f"a round {way} takes {base:.3f} s + {1e3 * slope:.2f} ms x workers of scheduler and client")
@@ -71,7 +71,7 @@ def _rounds(count: int) -> list[Record]:
 
 
 def _round(client: Any, dims: int, epochs: int = 3) -> Record:
-    """Wall time and processor time of this process, in a round (medians)."""
+    """Wall time and processor time of this process per round (medians)."""
     layout = Layout(200_000)
     work = Nothing(layout, np.zeros((dims, layout.n), np.float32))
     executor, times = DaskExecutor(client), []
@@ -86,7 +86,7 @@ def _round(client: Any, dims: int, epochs: int = 3) -> Record:
 
 @contextmanager
 def _stand_ins(count: int) -> Iterator[Any]:
-    """A scheduler with so many workers of one thread each, without nannies, in a few processes."""
+    """Start a scheduler and workers of one thread each, without nannies, in a few processes."""
     from distributed import Client, LocalCluster
 
     shares = [count // PROCESSES + (k < count % PROCESSES) for k in range(PROCESSES)]
@@ -104,7 +104,7 @@ def _stand_ins(count: int) -> Iterator[Any]:
 
 
 def planning(settings: Settings) -> list[Record]:
-    """Predicted against actual seconds of whole runs, given their epochs; of five tries the middle one."""
+    """Predicted and actual seconds of whole runs, given their epochs; the median of five tries."""
     pairs: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for n, dims in settings.pick([(3000, 2)], *[[(6000, 2), (6000, 5), (12_000, 2)]] * 2):
@@ -132,7 +132,7 @@ EPOCHS = 12
 
 
 def _middle(tries: list[tuple[float, float]]) -> tuple[float, float]:
-    """The try whose ratio is the median: neighbours on the machine halve its speed for seconds at a time."""
+    """The try with the median ratio: other guests of the machine halve its speed for seconds at a time."""
     return sorted(tries, key=lambda pair: pair[0] / pair[1])[len(tries) // 2]
 
 
@@ -144,8 +144,8 @@ def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, floa
         client = None if workers == 1 else stack.enter_context(local_client(workers, threads))
         mds = PatternSearchMDS(client=client, **settings)
         rates = _rates(dims, threads * workers, source)
-        mds.fit(store)  # kernels are loaded, and the memory is taken that a host may have to find first: it is asked
-        # for again within two seconds, after which a guest gives free memory back
+        mds.fit(store)  # load kernels, and allocate the memory that a host may have to find first: it is requested
+        # again within two seconds, after which a guest returns free memory
         actual = float(mds.fit(store).result_.seconds)
     plan = plan_of(stored(source), dims, workers, limit, read_cost=source.read_cost)
     job = job_of(plan, dims, threads, epochs=EPOCHS, started=False, checked=True)

@@ -1,4 +1,4 @@
-"""What the machine could do, and what share of it kernel, round and whole run reach."""
+"""Limits of the machine, and the fractions that kernel, round and whole run reach."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.benchmarks.harness import Record, Settings, held, least_seconds, once
 from tests.benchmarks.machine import drop_cached, fetch, files_below, sync
 
 LINE = 4096
-"""Numbers whose roots are taken again and again: they stay in the first cache."""
+"""Numbers whose square roots are computed repeatedly: they stay in the L1 cache."""
 
 CHUNK = 2**23
-"""Bytes of a read from disk, about those of a block."""
+"""Bytes per read from disk, about one block."""
 
 
 @numba.njit(nogil=True, parallel=True, fastmath=FAST_MATH, error_model="numpy")
@@ -67,21 +67,21 @@ def threads(count: int) -> Iterator[None]:
 
 
 def roots_a_second(count: int) -> float:
-    """Bare vectorised float32 square roots a second, on a number of threads."""
+    """Vectorized float32 square roots per second, on a number of threads."""
     values = np.random.default_rng(0).random(LINE, dtype=np.float32)
     with threads(count):
         return LINE * LINE / least_seconds(lambda: _roots(values, LINE))
 
 
 def memory_bandwidth(count: int, nbytes: int = 2**29) -> float:
-    """Bytes a second that a sum over a large array reads."""
+    """Bytes per second read by a sum over a large array."""
     values = np.ones((nbytes // 2**16, 2**14), np.float32)
     with threads(count):
         return nbytes / least_seconds(lambda: _sum_lines(values))
 
 
 def disk_bandwidth(folder: Path, nbytes: int, streams: int = 1) -> float:
-    """Bytes a second from disk: files just written, dropped from the page cache, read in pieces of a block."""
+    """Bytes per second from disk: files just written, dropped from the page cache, read in pieces of a block."""
     paths = [folder / f"probe-{k}.bin" for k in range(streams)]
     block = np.random.default_rng(0).bytes(CHUNK)
     try:
@@ -96,9 +96,9 @@ def disk_bandwidth(folder: Path, nbytes: int, streams: int = 1) -> float:
 
 
 def cold_read(paths: list[Path], streams: int, ahead: int | None = None) -> float:
-    """Bytes a second at which files that are dropped from the page cache first come from disk.
+    """Bytes per second of reading files that are dropped from the page cache first.
 
-    Each is read from end to end; or the system is told of each so many files ``ahead``, as our solver does.
+    Each is read from end to end; with ``ahead``, reads are announced that many files in advance, like the solver.
     """
     sync(paths)
     drop_cached(paths)
@@ -120,7 +120,7 @@ def _read_all(paths: list[Path], ahead: int | None) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What bare loops reach, one and all threads, a second."""
+    """Rates of bare loops per second, with one and with all threads."""
 
     roots: float
     roots_all: float
@@ -132,7 +132,7 @@ class Machine:
     @classmethod
     @cache
     def measure(cls, folder: Path, nbytes: int) -> Machine:
-        """Measure it, once a run of the suite."""
+        """Measure the machine, once per run of the suite."""
         folder.mkdir(parents=True, exist_ok=True)
         every = available_threads()
         return cls(
@@ -146,10 +146,10 @@ class Machine:
 
 
 def roofline(settings: Settings) -> list[Record]:
-    """Square roots, memory and disk as bare loops drive them, and the shares of these that the solver reaches.
+    """Square roots, memory and disk with bare loops, and the fractions of these that the solver reaches.
 
-    A round is half an epoch of 10,000 points in memory; the whole run is file to map, random start, whose stress is
-    looked at once more at its end. Shares are of one thread's or all threads' bare speed, measured in the same run.
+    A round is half an epoch of 10,000 points in memory; the whole run is file to map from a random start, including the
+    final measurement. Fractions refer to the bare speed of one thread or all threads, measured in the same run.
     """
     machine = Machine.measure(settings.output, settings.pick(2**28, 2**30, 2**32))
     print(f"bare square roots: {machine.roots / 1e9:.2f} G/s on one thread, {machine.roots_all / 1e9:.2f} on all")
@@ -164,13 +164,13 @@ def roofline(settings: Settings) -> list[Record]:
 
 
 BOUNDS = {2: 0.9, 3: 0.9, 10: 0.75, 20: 0.75}
-"""Dimensions at which the kernel is measured, and the share of bare roots that it must reach."""
+"""Dimensions at which the kernel is measured, and the fraction of bare roots that it must reach."""
 
 
 def _kernels(settings: Settings) -> list[Record]:
-    """The move kernel against bare square roots, float32, N = 4,096, in turn; and two threads against one.
+    """The move kernel compared with bare square roots, float32, N = 4,096, alternating; and two threads with one.
 
-    Bare roots tell what a second core is worth at the moment: other guests of the machine may be at work on it.
+    Bare roots show what a second core adds at the moment: other guests of the machine may use it.
     """
     found, lines = [], []
     for dims, bound in BOUNDS.items():
@@ -197,7 +197,7 @@ def _kernel(dims: int, repeat: int) -> Record:
 
 
 def _kernel_beside_roots(dims: int, count: int) -> tuple[float, float]:
-    """Roots a second of the kernel, and of the bare loop right after it."""
+    """Roots per second of the kernel, and of the bare loop right after it."""
     rows, x = _random_matrix(LINE), np.random.default_rng(1).random((dims, LINE), dtype=np.float32)
     points, axes = np.arange(LINE), np.arange(dims)
     with threads(count):
@@ -211,7 +211,7 @@ def _random_matrix(n: int) -> np.ndarray:
 
 
 def _round(n: int, dims: int, machine: Machine) -> Record:
-    """Half an epoch with all that surrounds the kernel, rows in memory, all threads."""
+    """Half an epoch including everything around the kernel, rows in memory, all threads."""
     took, pairs = half_epoch(n, dims)
     return {
         "what": f"round, N = {n:,}, L = {dims}",
@@ -222,7 +222,7 @@ def _round(n: int, dims: int, machine: Machine) -> Record:
 
 
 def half_epoch(n: int, dims: int, repeat: int = 5) -> tuple[float, float]:
-    """Seconds of a round on rows in memory, and the pairs it looks at."""
+    """Seconds of a round on rows in memory, and the number of its pairs."""
     matrix = ArrayRows(_random_matrix(n))
     x = np.random.default_rng(1).random((dims, n), dtype=np.float32)
     layout, executor = Layout(n), InProcessExecutor()
@@ -233,7 +233,7 @@ def half_epoch(n: int, dims: int, repeat: int = 5) -> tuple[float, float]:
 
 
 def _whole_run(settings: Settings, machine: Machine) -> Record:
-    """File to map from a random start with the file dropped from the page cache before."""
+    """File to map from a random start, with the file dropped from the page cache first."""
     one = data.mnist(settings) or data.euclidean(settings, "clusters", data.clusters(10_000))
     PatternSearchMDS(random_state=0).fit(data.digits(settings, 1000).store)
     sync(files_below(one.store))

@@ -1,4 +1,4 @@
-"""Cost against the number of points, dimensions, landmarks and workers, with fitted exponents."""
+"""Cost as a function of points, dimensions, landmarks and workers, with fitted exponents."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.benchmarks.roofline import half_epoch
 
 
 def scaling(settings: Settings) -> list[Record]:
-    """Seconds of a round against N and L, of placing against S, of an epoch against workers; exponents fitted.
+    """Seconds of a round by N and L, of placement by S, of an epoch by workers, with fitted exponents.
 
-    Rows are in memory. Expected are 2 for N, 1 for L and S, and -1 for workers while there are cores for them.
+    Rows are in memory. Expected: 2 for N, 1 for L and S, and -1 for workers up to the number of cores.
     """
     sizes = settings.pick((1000, 2000, 4000), (2000, 4000, 8000, 16_000), (2000, 4000, 8000, 16_000, 32_000))
     found = _fitted("round against N, L = 2", sizes, lambda n: half_epoch(n, 2)[0])
@@ -39,6 +39,6 @@ def _fitted(what: str, sizes: Sequence[int], cost: Callable[[int], float]) -> li
 
 
 def _placing(points: np.ndarray, landmarks: int) -> float:
-    """Seconds of a landmark fit without what embeds the landmarks themselves."""
+    """Seconds of a landmark fit without embedding the landmarks."""
     mds = LandmarkMDS(n_landmarks=landmarks, metric="euclidean", evaluate=False, random_state=0)
     return float(mds.fit(points).seconds_["placement"])

@@ -1,4 +1,4 @@
-"""Exact mode: how fast beside others, how many passes, and how small a small problem is."""
+"""Exact mode: speed compared with peers, number of passes, and small problems."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.benchmarks.methods import METHODS, OURS, RANDOM, WIDE
 SEEDS = range(5)
 
 TARGET_RATIO = 1.005
-"""How near to a long run's stress a map must be."""
+"""Largest stress that counts as reached, as a multiple of that of a long run."""
 
 
 def speed(settings: Settings) -> list[Record]:
-    """MNIST 10,000 from file to map beside the peers (SMACOF and classical MDS with --full), and the ratios of time.
+    """MNIST 10,000 from file to map compared with the peers (SMACOF and classical MDS with --full), as ratios.
 
-    A ratio counts where our stress is no worse than the peer's; ours is the median of five seeds, a whole run.
+    A ratio counts if the stress is no worse than that of the peer; runs of this package are medians of five seeds.
     """
     one = data.mnist(settings) or data.digits(settings)
     found = compare_on(one, METHODS, settings)
@@ -44,11 +44,11 @@ def speed(settings: Settings) -> list[Record]:
 
 
 def passes(settings: Settings) -> list[Record]:
-    """Passes over the matrix until the error is within 0.5 % of a long run's stress, median of five seeds.
+    """Passes over the matrix until the stress is within 0.5 % of that of a long run, median of five seeds.
 
-    Counted from the history: the pass that met the error counts, the last look at the stress counts where it was
-    the first to meet it. A long run is from random, with a tenth of the tolerance; the median of three. A start from
-    landmarks reads their rows besides, at most 1,000: a tenth of a pass over 10,000 points.
+    Counted from the history, including the pass that reached the error; the final measurement counts if it was the
+    first to reach it. A long run starts at random, with a tenth of the tolerance; the median of three. A start from
+    landmarks also reads their rows, at most 1,000: a tenth of a pass over 10,000 points.
     """
     found = []
     for one in _sets_for_passes(settings):
@@ -77,7 +77,7 @@ def _sets_for_passes(settings: Settings) -> Iterable[DataSet]:
 
 
 def _long_run(one: DataSet) -> float:
-    """Stress that is to be had by patience."""
+    """Stress of a long run."""
     runs = [PatternSearchMDS(init="random", eps=1e-5, max_epochs=300, random_state=seed) for seed in range(3)]
     return statistics.median(mds.fit(one.store).normalized_stress_ for mds in runs)
 
@@ -99,7 +99,7 @@ def _passes(one: DataSet, name: str, init: str, target: float) -> Record:
 
 
 def _passes_to(mds: PatternSearchMDS, target: float) -> int | None:
-    """Passes until the first error at or below a normalised stress; None when it was never met."""
+    """Passes until the first error at or below a normalized stress; None if it is never reached."""
     mse = mds.mse_ * (target / mds.normalized_stress_) ** 2
     met = np.flatnonzero(mds.history_["mse"] <= mse)
     if met.size:
@@ -108,7 +108,7 @@ def _passes_to(mds: PatternSearchMDS, target: float) -> int | None:
 
 
 def small(settings: Settings) -> list[Record]:
-    """Small problems, matrix in memory to map, warm, median of five seeds: a fit must not cost more than its work."""
+    """Small problems, matrix in memory to map, warm, median of five seeds: overhead must stay small."""
     roll = data.geodesic_roll(settings, settings.pick(1000, 3000, 3000))
     found = [_small(data.digits(settings, 300)), _small(roll)]
     show(found, what="", seconds=".4f", stress=".5f", epochs=".0f")

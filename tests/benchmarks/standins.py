@@ -1,4 +1,4 @@
-"""Workers that stand in for those of a large cluster: ``python -m tests.benchmarks.standins ADDRESS NAME COUNT``."""
+"""Simulated workers of a large cluster: ``python -m tests.benchmarks.standins ADDRESS NAME COUNT``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distributed import Worker
 
 
 async def serve(address: str, name: str, count: int) -> None:
-    """Run so many workers of one thread each in this process, until it is killed."""
+    """Run a number of workers of one thread each in this process, until it is killed."""
     workers = [Worker(address, nthreads=1, name=f"{name}-{k}", memory_limit=0) for k in range(count)]
     await asyncio.gather(*workers)
     await asyncio.gather(*(worker.finished() for worker in workers))
@@ -19,5 +19,5 @@ async def serve(address: str, name: str, count: int) -> None:
 
 if __name__ == "__main__":
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    with contextlib.suppress(KeyboardInterrupt):  # it reaches whoever started this as well
+    with contextlib.suppress(KeyboardInterrupt):  # the parent process receives it as well
         asyncio.run(serve(sys.argv[1], sys.argv[2], int(sys.argv[3])))

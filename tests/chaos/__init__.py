@@ -1,1 +1,1 @@
-"""Runs that are killed, stopped, starved and damaged, and must end with the bits of an undisturbed run."""
+"""Runs that are killed, stopped, starved and damaged; results must equal those of undisturbed runs."""

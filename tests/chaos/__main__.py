@@ -1,6 +1,6 @@
-"""``make chaos``: runs that are disturbed as a seed has it, and must end with the bits of undisturbed ones.
+"""``make chaos``: disturb runs as a seed determines, and compare their results with undisturbed ones.
 
-``--first K --runs 1`` repeats one of them.
+``--first K --runs 1`` repeats run K.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def tell(record: Record) -> None:
-    """One line a run, and its faults."""
+    """Print one line per run, and its failures."""
     verdict = "same bits" if record.identical else "NOT THE SAME"
     what = ", ".join(record.events) or "nothing happened"
     plan = record.plan
@@ -69,7 +69,7 @@ def tell(record: Record) -> None:
 
 
 def summary(records: list[Record]) -> str:
-    """Tables of kinds and of events."""
+    """Print tables by kind and by event."""
     kinds = {record.plan.kind.name: [r for r in records if r.plan.kind == record.plan.kind] for record in records}
     rows = [[name, *_counts(group)] for name, group in sorted(kinds.items())]
     events = Counter(event for record in records for event in record.events)

@@ -1,4 +1,4 @@
-"""A scheduler and two workers of the study's own, started again when something has happened to them."""
+"""Private scheduler and two workers of a study, restarted after each event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORKER_TTL = "10s"
 
 
 class Cluster:
-    """Started when it is first asked for."""
+    """A cluster that starts on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,7 +31,7 @@ class Cluster:
         return self._folder / "scheduler.json"
 
     def ready(self) -> None:
-        """Make sure that the scheduler and its nannies are there."""
+        """Start the scheduler and its nannies if they are not running."""
         everyone = [self._scheduler, *self._nannies]
         if self._scheduler is None or any(process is None or process.poll() is not None for process in everyone):
             self.close()
@@ -57,23 +57,23 @@ class Cluster:
             time.sleep(0.05)
 
     def workers(self) -> list[psutil.Process]:
-        """Worker processes, each below a nanny."""
+        """Worker processes, the children of nannies."""
         return [worker for nanny in self._nannies for worker in processes.workers_of(nanny.pid)]
 
     def rouse(self) -> None:
-        """Kill workers that were stopped for good; their nannies start others."""
+        """Kill workers that are still stopped; their nannies start new ones."""
         for worker in self.workers():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if worker.status() == psutil.STATUS_STOPPED:
                     worker.kill()
 
     def kill_scheduler(self) -> None:
-        """SIGKILL."""
+        """Kill the scheduler with SIGKILL."""
         if self._scheduler is not None:
             self._scheduler.kill()
 
     def close(self) -> None:
-        """End all of it."""
+        """End all processes."""
         for process in [*self._nannies, self._scheduler]:
             if process is not None and process.poll() is None:
                 process.terminate()

@@ -1,6 +1,6 @@
-"""``psmds`` as it is, but that it keeps its state after every epoch and portion, so that short runs can be resumed.
+"""``psmds`` that saves a checkpoint after every epoch and portion, so that short runs can be resumed.
 
-``PSMDS_CHAOS_FILE_SIZE`` limits the bytes of any file it writes, ``PSMDS_CHAOS_OUTPUT`` takes its standard output away.
+``PSMDS_CHAOS_FILE_SIZE`` limits the size of its files, ``PSMDS_CHAOS_OUTPUT`` closes its standard output.
 """
 
 import os
@@ -11,14 +11,14 @@ FILE_SIZE = "PSMDS_CHAOS_FILE_SIZE"
 
 OUTPUT = "PSMDS_CHAOS_OUTPUT"
 CLOSED, FULL = "closed", "full"
-"""Ways to lose it."""
+"""Ways to lose standard output."""
 
 PORTION = 0.05
-"""Seconds of work in a portion of points that are placed."""
+"""Seconds of work per portion of placed points."""
 
 
 def main() -> None:
-    if FILE_SIZE in os.environ:  # workers that a command starts inherit it
+    if FILE_SIZE in os.environ:  # inherited by the workers of a command
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ[FILE_SIZE]), resource.RLIM_INFINITY))
     if os.environ.get(OUTPUT) == CLOSED:
         os.close(1)

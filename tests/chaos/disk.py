@@ -1,4 +1,4 @@
-"""Places with too little room."""
+"""Directories with limited space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLENTY = 1 << 30
 
 
 class Folder:
-    """A directory for one run; on a small file system of its own when it must get full."""
+    """Directory of one run; on a small file system if it must run out of space."""
 
     def __init__(self, path: Path, room: int | None) -> None:
         self.path = path
@@ -21,19 +21,19 @@ class Folder:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}", "psmds-chaos", str(path)], check=True)
 
     def enlarge(self) -> None:
-        """Make room."""
+        """Add space."""
         if self._mounted:
             subprocess.run(["mount", "-o", f"remount,size={PLENTY}", str(self.path)], check=True)
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the directory."""
         if self._mounted:
             subprocess.run(["umount", "--lazy", str(self.path)], check=True)
         shutil.rmtree(self.path)
 
 
 def can_mount(folder: Path) -> bool:
-    """Whether this user may have a small file system."""
+    """Whether this user may mount a file system."""
     if os.geteuid() != 0:
         return False
     try:

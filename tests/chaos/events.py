@@ -1,4 +1,4 @@
-"""Watching a run for its moments, and what happens then."""
+"""Watch a run, and trigger events at their moments."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.chaos.kinds import LARGE, Kind, states
 from tests.chaos.plans import TO_SCHEDULER, TO_WORKERS, Event, Moment
 
 PAUSE = 1e-3
-"""Seconds between two looks: writing a state takes longer."""
+"""Seconds between two observations: writing a state takes longer."""
 
 STOPPED = 1.5
-"""Seconds that a stopped worker stands still."""
+"""Seconds that a worker is stopped."""
 
 
 class Watch:
-    """Looks at what a run leaves on disk."""
+    """Observer of the files of a run."""
 
     def __init__(self, kind: Kind, target: Path, usual: float) -> None:
         self._kind, self._target, self._usual = kind, target, usual
@@ -34,7 +34,7 @@ class Watch:
         self._began = time.monotonic()
 
     def reached(self, moment: Moment) -> bool:
-        """Whether a moment is here, or has passed."""
+        """Whether a moment has been reached."""
         if moment.what == "time":
             return time.monotonic() - self._began >= moment.size * self._usual
         if moment.what == "kept":
@@ -60,14 +60,14 @@ def _names(folder: Path) -> list[str]:
 def unfold(
     command: subprocess.Popen[bytes], events: list[Event], watch: Watch, cluster: Cluster | None, end: float
 ) -> int:
-    """Let the events happen, each at its moment, until the command ends or the clock says ``end``.
+    """Trigger the events, each at its moment, until the command ends or the time is ``end``.
 
-    Workers are those of the cluster, or else the command's own.
+    Workers are those of the cluster, or of the command if there is none.
 
     Returns
     -------
     int
-        The number of events that found the command running.
+        Number of events that were triggered while the command was running.
     """
     happened = 0
     for event in events:
@@ -94,7 +94,7 @@ def _happen(event: Event, command: subprocess.Popen[bytes], cluster: Cluster | N
 
 
 def _has_victim(event: Event, command: subprocess.Popen[bytes], cluster: Cluster | None) -> bool:
-    """Whether the event has somebody to happen to: workers take a while to start."""
+    """Whether the target of the event exists: workers take a while to start."""
     return event.what not in TO_WORKERS or bool(_workers(command, cluster))
 
 

@@ -1,4 +1,4 @@
-"""The kinds of run, their data, and what of their outcome must be the same."""
+"""Kinds of run, their data, and the parts of their outcome that must be equal."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ SMALL, LARGE = 1500, 4000
 
 @dataclass(frozen=True)
 class Kind:
-    """A command; words in braces are data."""
+    """A command; words in braces are paths of data."""
 
     name: str
     words: str
     room: tuple[int, int]
-    """Least and most bytes of a disk that is too small for it."""
+    """Smallest and largest size in bytes of a disk that is too small for it."""
 
     is_store: bool = False
-    """Whether it makes a store, which goes on when run again, and not a map, which needs ``--resume``."""
+    """Whether it writes a store, which continues when run again; a map needs ``--resume``."""
 
     def arguments(self, data: Path, target: Path, resume: bool) -> list[str]:
         """Arguments of ``psmds``."""
@@ -39,16 +39,16 @@ class Kind:
         return words + ["--resume"] * (resume and not self.is_store)
 
     def kept(self, target: Path) -> Path:
-        """Directory in which states of an unfinished run appear."""
+        """Directory with the states of an unfinished run."""
         return target / ARRAY if self.is_store else target.with_name(f"{target.name}.checkpoint")
 
     def outcome(self, target: Path) -> dict[str, Any]:
-        """Digest of every part of the outcome that may not depend on what happened on the way."""
+        """Digests of the parts of the outcome that must not depend on the events."""
         return _of_store(target) if self.is_store else _of_map(target)
 
 
 def states(folder: Path) -> list[Path]:
-    """States of an unfinished map, or chunks of a store, that are whole."""
+    """Count the complete states of an unfinished map, or chunks of a store."""
     return [path for path in folder.glob("[!.]*") if path.suffix not in (".json", ".partial")]
 
 
@@ -73,7 +73,7 @@ KINDS = [
 
 
 def prepare(data: Path) -> None:
-    """Write the data of all kinds."""
+    """Write the input data of all kinds."""
     random = np.random.default_rng(0)
     np.save(data / "many.npy", random.normal(size=(POINTS, 8)))
     np.save(data / "wide.npy", random.normal(size=(LARGE, 64)))
@@ -93,7 +93,7 @@ def distances_of(points: np.ndarray) -> np.ndarray:
 
 TIMES = {"history/seconds"}
 CIRCUMSTANCES = {"seconds", "stages", "peak_memory", "memory_limit", "versions"}
-"""Attributes of a result that tell how it came about."""
+"""Attributes of a result that depend on the events."""
 
 
 def _of_map(target: Path) -> dict[str, Any]:

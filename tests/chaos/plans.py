@@ -1,4 +1,4 @@
-"""What will happen in a run, as the seed has it."""
+"""Plan of the events of a run, determined by a seed."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ DAMAGES = ("a byte flipped", "truncated", "emptied")
 
 @dataclass(frozen=True)
 class Moment:
-    """When something happens.
+    """Moment of an event.
 
     ``"time"``: after that share of the time of an undisturbed run. ``"kept"``: when that many states (or chunks) have
-    been kept. ``"keeping"``: during the write of a state. ``"ending"``: during the write of the result.
+    been saved. ``"keeping"``: while a state is written. ``"ending"``: while the result is written.
     """
 
     what: str
     size: float = 1.0
 
     def sooner(self) -> Moment:
-        """Another one, for a run that was over before this."""
+        """An earlier moment, for a run that ended before this one."""
         return Moment("time", self.size / 2) if self.what == "time" else Moment("kept", 1)
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happens, and when."""
+    """An event and its moment."""
 
     what: str
     moment: Moment
     victim: int = 0
-    """Which of the workers."""
+    """Index of the worker."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One start of the command, what happens before it, and what while it runs."""
+    """One start of the command, with the events before it and during it."""
 
     place: str
     events: tuple[Event, ...] = ()
@@ -62,19 +62,19 @@ class Attempt:
 
     room: int = 0
     damage: str | None = None
-    """Done to the newest state before the attempt."""
+    """Damage to the latest state before the attempt."""
 
     output: str | None = None
-    """How its standard output is lost: `CLOSED` or `FULL`."""
+    """State of its standard output: `CLOSED` or `FULL`."""
 
     def sooner(self) -> Attempt:
-        """The same with earlier events and less room."""
+        """The same attempt with earlier events and less space."""
         events = tuple(replace(event, moment=event.moment.sooner()) for event in self.events)
         return replace(self, events=events, room=self.room // 2)
 
     @property
     def names(self) -> list[str]:
-        """All that happens."""
+        """Names of all events."""
         some = [event.what for event in self.events]
         return (
             some
@@ -86,7 +86,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run: attempts to which something happens, and where it then comes to its end."""
+    """A run: disturbed attempts, and where the last, undisturbed one takes place."""
 
     number: int
     kind: Kind
@@ -103,7 +103,7 @@ class Plan:
 
 
 def plan_run(seed: int, number: int, kinds: list[Kind] = KINDS, tmpfs: bool = True) -> Plan:
-    """Plan a run: a function of the seed and its number."""
+    """Plan a run from the seed and its number."""
     random = np.random.default_rng([seed, number])
     kind = kinds[random.integers(len(kinds))]
     place = str(random.choice(PLACES, p=[0.5, 0.25, 0.25]))
@@ -122,7 +122,7 @@ def _attempt(random: np.random.Generator, kind: Kind, place: str, *, first: bool
     damage = None if first else _damage(random)
     if first and random.random() < 0.15:
         scarcity = SMALL_DISK if (random.random() < 0.7) & tmpfs else SMALL_FILES
-        if scarcity == SMALL_DISK or place != "scheduler file":  # whose workers have no limit
+        if scarcity == SMALL_DISK or place != "scheduler file":  # the workers of a cluster have no limit
             return Attempt(place, scarcity=scarcity, room=_room(random, kind) // (1 + 3 * (scarcity == SMALL_FILES)))
     return Attempt(place, tuple(_events(random, place)), damage=damage)
 

@@ -1,4 +1,4 @@
-"""Processes that belong to a part of the study, found by a mark in their environment."""
+"""Processes of a study, identified by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment(mark: str, **more: str) -> dict[str, str]:
-    """Environment of a process that is marked, and all that it starts."""
+    """Environment of a marked process and its children."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, MARK: mark, **more}
 
 
 def new_mark() -> str:
-    """A mark that no other process has."""
+    """A unique mark."""
     return uuid.uuid4().hex
 
 
 def start(module: str, arguments: list[str], mark: str, log: Path, **more: str) -> subprocess.Popen[bytes]:
-    """Start ``python -m module`` in a group of its own; its output goes to files, which nobody needs to read."""
+    """Start ``python -m module`` in its own process group, with its output in files."""
     with log.with_suffix(".out").open("ab") as out, log.with_suffix(".err").open("ab") as err:
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -40,7 +40,7 @@ def start(module: str, arguments: list[str], mark: str, log: Path, **more: str) 
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Living processes with a mark."""
+    """Running processes with a mark."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -52,7 +52,7 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """Worker processes below a command or a nanny."""
+    """Worker processes that are children of a command or a nanny."""
     try:
         return [child for child in psutil.Process(pid).children(recursive=True) if _is_worker(child)]
     except psutil.Error:
@@ -67,9 +67,9 @@ def _is_worker(process: psutil.Process) -> bool:
 
 
 def gone(mark: str, patience: float) -> tuple[float, list[str]]:
-    """Wait until no process has a mark; return the seconds that took, and those that had to be ended.
+    """Wait until no process has a mark; return the seconds, and the processes that had to be killed.
 
-    Those that were stopped for good are woken: only then can they find that their command is gone.
+    Stopped processes are continued: only then can they notice that their command has ended.
     """
     began = time.monotonic()
     for process in marked(mark):

@@ -1,4 +1,4 @@
-"""Chaotic runs some at a time."""
+"""Several studies at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.chaos.study import Record, Study, Undisturbed
 
 
 class Studies:
-    """Some studies side by side, with the same data; whichever is free takes the next run."""
+    """Studies that share data and run concurrently; the next free one takes the next run."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
         data = folder / "data"
@@ -28,7 +28,7 @@ class Studies:
         self._jobs = jobs
 
     def records(self, plans: list[Plan], end: float) -> Iterator[Record]:
-        """Yield what came of the plans, as they end; none begins after ``end``."""
+        """Yield the records of the plans as they finish; none starts after ``end``."""
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
                 list(pool.map(self._learn, {plan.kind: 0 for plan in plans}))
@@ -39,7 +39,7 @@ class Studies:
                 pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
-        """End their clusters."""
+        """Stop their clusters."""
         while not self._free.empty():
             self._free.get().close()
 

@@ -1,4 +1,4 @@
-"""Chaotic runs, each repeated until it ends well, and compared with an undisturbed one."""
+"""Disturbed runs, each repeated until it succeeds and compared with an undisturbed one."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.chaos.kinds import Kind, states
 from tests.chaos.plans import SMALL_DISK, SMALL_FILES, Attempt, Plan
 
 PATIENCE = 150.0
-"""Seconds after which an attempt hangs."""
+"""Seconds after which an attempt counts as hanging."""
 
 DEADLINE = "5"
 """Seconds that a worker may hang."""
 
 ORPHANS = 20.0
-"""Seconds that what a command has started may live on without it."""
+"""Seconds that child processes may outlive a command."""
 
 MOST = 4
-"""Attempts to end well after the last event."""
+"""Attempts to succeed after the last event."""
 
 
 @dataclass
 class Record:
-    """What came of a run."""
+    """Outcome of a run."""
 
     plan: Plan
     attempts: int = 0
@@ -42,28 +42,28 @@ class Record:
     identical: bool = False
     faults: list[str] = field(default_factory=list)
     orphans: float = 0.0
-    """Longest life of what a command had started after its end, in seconds."""
+    """Longest time that a child process outlived its command, in seconds."""
 
     seconds: float = 0.0
 
 
 @dataclass
 class Undisturbed:
-    """Seconds and outcome of a run that nothing happens to."""
+    """Seconds and outcome of an undisturbed run."""
 
     seconds: float = 1.0
     outcome: dict[str, Any] = field(default_factory=dict)
 
 
 class Study:
-    """Where chaotic runs take place, one after the other.
+    """Runner of disturbed runs, one after the other.
 
     Parameters
     ----------
     folder : Path
-        An empty one.
+        An empty directory.
     data : Path
-        What `prepare` wrote.
+        Directory written by `prepare`.
     known : dict
         Undisturbed runs by the names of their kinds.
     """
@@ -74,11 +74,11 @@ class Study:
         self._cluster = Cluster(folder)
 
     def close(self) -> None:
-        """End the cluster."""
+        """Stop the cluster."""
         self._cluster.close()
 
     def learn(self, kind: Kind) -> None:
-        """Run a kind undisturbed."""
+        """Run a kind without events."""
         self._known[kind.name] = Undisturbed()
         record = Record(Plan(-1, kind, (), Attempt("in process")))
         folder = Folder(self._folder / "undisturbed", None)
@@ -90,7 +90,7 @@ class Study:
         folder.close()
 
     def run(self, plan: Plan) -> Record:
-        """Let a plan happen; when a run was over too soon for it, again with earlier events."""
+        """Run a plan; if the run ended before its events, repeat it with earlier ones."""
         for _ in range(4):
             record = self._run(plan)
             if record.events:
@@ -110,11 +110,11 @@ class Study:
         return record
 
     def _repeat(self, record: Record, folder: Folder) -> None:
-        """Start the command until it has ended well."""
+        """Start the command until it succeeds."""
         target = folder.path / "target.zarr"
         for attempt in [*record.plan.attempts, *[record.plan.last] * MOST]:
             code = self._attempt(record, attempt, target, resume=record.attempts > 0)
-            if code == 0 or "already holds a result" in self._said(record):  # killed when all was done
+            if code == 0 or "already holds a result" in self._said(record):  # killed after the work was done
                 self._compare(record, target)
                 return
             folder.enlarge()
@@ -181,7 +181,7 @@ class Study:
         return []
 
     def _judge(self, record: Record, attempt: Attempt, code: int, kept: Path) -> None:
-        """Note a way to end that nobody should meet."""
+        """Record an exit that must not happen."""
         names, said = attempt.names, self._said(record)
         usual = {0}
         if "SIGKILL of the command" in names:
@@ -193,14 +193,14 @@ class Study:
         if "SIGKILL of the scheduler" in names:
             usual.add(TRY_AGAIN)
             if "no Dask scheduler answers" in said:
-                usual.add(1)  # killed before anybody was connected
+                usual.add(1)  # killed before any connection
         if "already holds a result" in said and not kept.exists():
             usual.add(1)
         if any("worker" in name or "SIGSTOP" in name for name in names) and "did not start" in said:
-            usual.add(1)  # killed before the cluster was there: a sentence, and to be run again
+            usual.add(1)  # killed before the cluster was found: one sentence, and the command is rerun
         stopped = names.count("SIGSTOP for good")
         if stopped and stopped + names.count("SIGKILL of a worker") > 1 and "has answered in" in said:
-            usual.add(TRY_AGAIN)  # of two workers nobody is left, or the other is just coming back
+            usual.add(TRY_AGAIN)  # neither of the two workers is left, or one is just restarting
         if code not in usual:
             record.faults.append(f"exit code {code} after {names or 'nothing'}: {said[-600:]}")
         elif "Traceback" in said and "psmds_dist/cli/" in said:
@@ -219,7 +219,7 @@ class Study:
 
 
 def damaged(folder: Path, how: str) -> bool:
-    """Damage the newest state of a run, if there is one."""
+    """Damage the latest state of a run, if there is one."""
     kept = [path for path in states(folder) if path.stat().st_size]
     if not kept:
         return False

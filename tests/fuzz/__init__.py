@@ -1,5 +1,5 @@
-"""Fuzzing of every public entry: ``python -m tests.fuzz`` runs many cases, pytest a few.
+"""Fuzzing of every public entry point: ``python -m tests.fuzz`` runs many cases, pytest a few.
 
-A case is made by a chooser (`choosing`), from a seed or by hypothesis; what must come of it is decided without our
-code (`oracle`); an entry (`library`, `commands`, `damage`) hands it over and judges what came.
+A chooser (`choosing`) makes a case, from a seed or with hypothesis; `oracle` computes the expected outcome without code
+of the package; an entry (`library`, `commands`, `damage`) runs the case and compares.
 """

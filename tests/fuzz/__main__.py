@@ -1,6 +1,6 @@
-"""``make fuzz``: many cases of every entry, made from a seed; a table, and exit code 1 on any fault.
+"""``make fuzz``: run many cases of every entry, print a table, and exit with code 1 on any failure.
 
-Each case is made from the seed, the name of its entry and its number alone: ``--only ENTRY --case NUMBER`` repeats it.
+A case depends on the seed, its entry and its number only: ``--only ENTRY --case NUMBER`` repeats it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who decides what a case looks like: a seed, or hypothesis, which then makes a failure smaller."""
+"""Sources of choices for a case: a seed, or hypothesis, which also shrinks failures."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 
 class Chooser(Protocol):
-    """Makes the choices of a case; simple alternatives stand first."""
+    """Source of the choices of a case; simpler alternatives come first."""
 
     def pick(self, options: Sequence[Any]) -> Any:
-        """One of some alternatives."""
+        """Choose one of the alternatives."""
 
     def number(self, low: int, high: int) -> int:
-        """A whole number, both ends included."""
+        """Choose an integer; both ends are included."""
 
 
 class Seeded:
-    """Choices that a seed, an entry and the number of a case determine."""
+    """Choices determined by a seed, an entry and the number of a case."""
 
     def __init__(self, seed: int, entry: str, case: int) -> None:
         self._random = np.random.default_rng([seed, zlib.crc32(entry.encode()), case])
@@ -34,7 +34,7 @@ class Seeded:
 
 
 class Drawn:
-    """Choices that hypothesis draws."""
+    """Choices drawn by hypothesis."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -47,5 +47,5 @@ class Drawn:
 
 
 def seldom(choose: Chooser, common: Any, others: Sequence[Any], share: int = 3) -> Any:
-    """``common`` most times, and one of the others once in ``share`` times."""
+    """Choose ``common`` usually, and one of the others once in ``share`` times."""
     return choose.pick(others) if choose.number(1, share) == share else common

@@ -1,4 +1,4 @@
-"""Entries of the command line, run in this process; one in many as a process of its own."""
+"""Entries of the command line, run in this process and sometimes in a subprocess."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.fuzz.library import ids_of, snapshot
 from tests.fuzz.oracle import Verdict, on_matrix, require_right_map, require_sentence, worse
 
 REAL_PROCESSES = 150
-"""One command in so many is a process of its own."""
+"""One in this many commands runs in a subprocess."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """Outcome of a command."""
 
     code: int
     out: str
@@ -42,7 +42,7 @@ class Ended:
 
 
 def called(arguments: list[str], folder: Path, *, process: bool) -> Ended:
-    """Run a command; an exception that is no exit is a fault."""
+    """Run a command; any exception other than an exit is a failure."""
     if process:
         done = subprocess.run(
             [sys.executable, "-m", "psmds_dist", *arguments],
@@ -64,7 +64,7 @@ def called(arguments: list[str], folder: Path, *, process: bool) -> Ended:
 def judged(
     choose: Chooser, arguments: list[Any], verdict: Verdict, story: str, folder: Path, right: Callable[[Ended], None]
 ) -> str:
-    """Run a command; what comes must be as the verdict has it."""
+    """Run a command and compare the outcome with the verdict."""
     words = [str(argument) for argument in arguments]
     story = f"psmds {' '.join(words)} ({story})"
     end = called(words, folder, process=choose.number(1, REAL_PROCESSES) == REAL_PROCESSES)
@@ -134,7 +134,7 @@ LANDMARKS: Table = {
 
 
 def options(choose: Chooser, table: Table) -> tuple[list[Any], Verdict]:
-    """Up to three options, one in three times with one of them wrong."""
+    """Choose up to three options; in one of three cases one of them is wrong."""
     names = sorted({choose.pick(list(table)) for _ in range(choose.number(0, 3))})
     wrong = choose.pick(names) if names and choose.number(1, 4) == 4 else None
     words: list[Any] = []
@@ -151,7 +151,7 @@ def options(choose: Chooser, table: Table) -> tuple[list[Any], Verdict]:
 
 
 def file_of(choose: Chooser, folder: Path) -> tuple[Path, np.ndarray | None, Verdict, str]:
-    """A file or directory that a matrix is read from, and the matrix in it."""
+    """Write a matrix to a file or directory; return the path and the matrix."""
     (folder / "bad.txt").write_text("0\n1\nx\n")
     kind = seldom(
         choose,
@@ -332,7 +332,7 @@ def landmarks(choose: Chooser, folder: Path) -> str:
 
 @cache
 def workplace() -> Path:
-    """A directory with all that a user may have, made once."""
+    """Directory with one of everything that commands accept; created once."""
     folder = Path(tempfile.mkdtemp(prefix="psmds-fuzz-workplace-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     x = np.random.default_rng(0).normal(size=(40, 3))
@@ -349,7 +349,7 @@ def workplace() -> Path:
 
 
 def others(choose: Chooser, folder: Path) -> str:
-    """``psmds info | quality | export | landmarks transform`` of anything."""
+    """``psmds info | quality | export | landmarks transform`` with any input."""
     shutil.copytree(workplace(), folder, dirs_exist_ok=True)
     np.save(folder / "other.npy", np.zeros((5, 5)))
     (folder / "text.txt").write_text("mine")
@@ -421,7 +421,7 @@ def others(choose: Chooser, folder: Path) -> str:
 
 
 def full_disk(choose: Chooser, folder: Path) -> str:
-    """Commands that write, when no file can grow beyond some bytes: a sentence, and what was there stays."""
+    """Commands that write while the file size is limited: one sentence, and existing files stay."""
     import resource
 
     shutil.copytree(workplace(), folder, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""Damaged stores, panels, maps and models: what is read is what was written, or there is a sentence."""
+"""Damaged stores, panels, maps and models: reading returns what was written, or fails with one sentence."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _of_panel(place: Path) -> Any:
 
 
 def _of_copy(place: Path, **how: Any) -> Any:
-    """Rows of a copy, which has checksums of its own: damage must not get any."""
+    """Rows of a copy, which has its own checksums: damaged rows must not get any."""
     source, copy = open_rows(place), place.parent / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     build(source, copy, InProcessExecutor(), ids=source.ids, **how)
@@ -120,7 +120,7 @@ def _of_panel_copy(place: Path) -> Any:
 
 
 def _without_check(facts: dict[str, Any]) -> dict[str, Any]:
-    """A damaged check is told to be missing, which is no fault: it is made anew."""
+    """A damaged check is reported as missing, which is correct: it is computed again."""
     return {name: value for name, value in facts.items() if name != "checked"}
 
 
@@ -139,7 +139,7 @@ def _expected(reader: str, kind: str) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two things that were read are equal to the bit."""
+    """Whether two results of reading are equal to the bit."""
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, np.ndarray):
@@ -153,7 +153,7 @@ def _flip(file: Path, choose: Chooser) -> str:
     content[place] ^= 1 << bit
     times = file.stat()
     file.write_bytes(content)
-    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # as a failing disk does it
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # like a failing disk
     return f"bit {bit} of byte {place}"
 
 
@@ -221,7 +221,7 @@ def flipped(choose: Chooser, folder: Path) -> str:
 
 
 def broken(choose: Chooser, folder: Path) -> str:
-    """A file cut short, gone, or with a rewritten value."""
+    """A file that is truncated, missing, or has a changed value."""
     return _damage(choose, folder, choose.pick([_cut, _vanish, _rewrite, _rewrite]))
 
 

@@ -15,4 +15,4 @@ SHARE = {
     "scale": 0.3,
     "ids": 0.3,
 }
-"""Cases of an entry, where not as many as of the others: more of the main ones, fewer of the slow."""
+"""Relative number of cases: more for the main entries, fewer for slow ones."""

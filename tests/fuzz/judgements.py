@@ -1,7 +1,7 @@
-"""``python -m tests.fuzz.judgements``: what the input check says of many matrices whose kind is known.
+"""``python -m tests.fuzz.judgements``: how the input check classifies random matrices of known kinds.
 
-Each kind makes random matrices; a wrong kind that is accepted without a word, a right one that is refused, and advice
-that leads to such a silent acceptance when followed are errors. Prints the table of both, and exits with 1 on any.
+Errors are an invalid matrix that is accepted silently, a valid one that is refused, and advice that leads to a silently
+accepted invalid matrix. Prints a table, and exits with code 1 on any error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Matrix = np.ndarray
 
 
 def points(random: Random, n: int) -> Matrix:
-    """Points of some shape in some number of dimensions."""
+    """Random points of several shapes and dimensions."""
     d = int(random.integers(1, 30))
     x = random.normal(size=(n, d))
     shape = random.integers(0, 7)
@@ -50,7 +50,7 @@ def points(random: Random, n: int) -> Matrix:
 
 
 def geodesic(random: Random, n: int) -> Matrix:
-    """Shortest paths over a graph of neighbours; parts that are not joined are as far as the farthest."""
+    """Shortest paths in a graph of neighbors; unconnected parts get the largest distance."""
     d = squareform(pdist(random.normal(size=(n, 3))))
     near = np.where(np.argsort(np.argsort(d, axis=1), axis=1) < 8, d, 0)
     t = shortest_path(np.maximum(near, near.T), directed=False)
@@ -80,7 +80,7 @@ DISSIMILARITIES: list[Callable[[Random, int], Matrix]] = [
 
 
 def dissimilarities(random: Random, n: int) -> Matrix:
-    """A matrix as it should be."""
+    """A valid matrix."""
     while True:
         t = DISSIMILARITIES[random.integers(0, len(DISSIMILARITIES))](random, n)
         np.fill_diagonal(t, 0)
@@ -108,12 +108,12 @@ SIMILARITIES: list[Callable[[Random, int], Matrix]] = [
 
 
 def similarities(random: Random, n: int) -> Matrix:
-    """Similarities with a whole diagonal."""
+    """Similarities with a complete diagonal."""
     return SIMILARITIES[random.integers(0, len(SIMILARITIES))](random, n)
 
 
 def with_holes(random: Random, n: int) -> Matrix:
-    """Similarities in which some rows have nothing on the diagonal, or nothing at all; at least one has."""
+    """Similarities with zeros on part of the diagonal, or in whole rows; at least one row is complete."""
     s = similarities(random, n)
     rows = random.permutation(n)[: random.choice([1, 2, 5, n // 2, n - 1])]
     s[rows, rows] = 0
@@ -123,21 +123,21 @@ def with_holes(random: Random, n: int) -> Matrix:
 
 
 def hollow(random: Random, n: int) -> Matrix:
-    """Non-negative similarities that somebody has given a diagonal of zeros."""
+    """Non-negative similarities whose diagonal was set to zero."""
     s = np.abs(similarities(random, n))
     np.fill_diagonal(s, 0)
     return s
 
 
 def one_triangle(random: Random, n: int) -> Matrix:
-    """Only one side of the diagonal is filled, the other is zero or NaN."""
+    """A matrix with one triangle only; the other is zero or NaN."""
     t = dissimilarities(random, n)
     t[np.tril_indices(n, -1)] = random.choice([0.0, np.nan])
     return t if random.random() < 0.5 else t.T.copy()
 
 
 def rounded(random: Random, n: int) -> Matrix:
-    """A right matrix with zeros that rounding has moved: off the diagonal, on it, or both."""
+    """A valid matrix with rounded zeros off the diagonal, on it, or both."""
     t = dissimilarities(random, n)
     size = np.finfo(random.choice([np.float32, np.float64])).eps * np.sqrt(np.square(t).sum() / (n * (n - 1)))
     where = random.integers(0, 3)
@@ -150,7 +150,7 @@ def rounded(random: Random, n: int) -> Matrix:
 
 
 def negative(random: Random, n: int) -> Matrix:
-    """A right matrix with a negative pair, behind some rounded zeros."""
+    """A valid matrix with one negative pair after some rounded zeros."""
     t = rounded(random, n)
     i, j = random.choice(n, 2, replace=False)
     t[i, j] = t[j, i] = -random.uniform(0.001, 1) * np.sqrt(np.square(t).mean())
@@ -167,7 +167,7 @@ SPOILS: dict[str, Callable[[Matrix, int, int], None]] = {
 
 
 def mixed(random: Random, n: int) -> tuple[Matrix, list[str]]:
-    """Several faults in one matrix, and their names."""
+    """Several problems in one matrix, and their names."""
     t = dissimilarities(random, n)
     names = list(random.permutation(list(SPOILS))[: random.integers(2, 4)])
     names.sort(key=["diagonal", "negative", "NaN", "infinite", "huge"].index)
@@ -178,7 +178,7 @@ def mixed(random: Random, n: int) -> tuple[Matrix, list[str]]:
 
 
 def said(matrix: Matrix, zero_diagonal: bool = False) -> str:
-    """What is said of a matrix: of a refusal or a warning its text, and ``""`` when it is taken without a word."""
+    """Text of the error or warning for a matrix; ``""`` if it is accepted silently."""
     with warnings.catch_warnings(record=True) as notes, tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("always")
         source = ArrayRows(matrix, "float64" if np.nanmax(matrix) < 1e38 else "float32")
@@ -193,7 +193,7 @@ def said(matrix: Matrix, zero_diagonal: bool = False) -> str:
 
 
 def judge(kind: str, random: Random, n: int) -> str:
-    """Make a matrix of a kind and say how the check dealt with it: ``"right"``, or the name of an error."""
+    """Check a random matrix of a kind; return ``"right"`` or the name of the error."""
     if kind == "mixtures":
         matrix, names = mixed(random, n)
         answer = said(matrix)
@@ -228,7 +228,7 @@ ENDS = ["right", "silent", "refused", "bad advice", "another reason", "not all t
 
 
 def table(cases: int, seed: int) -> dict[str, Counter[str]]:
-    """Judge so many matrices of each kind."""
+    """Check a number of matrices of each kind."""
     found = {kind: Counter[str]() for kind in [*KINDS, "mixtures"]}
     for number, (kind, ends) in enumerate(found.items()):
         for case in range(cases):

@@ -1,4 +1,4 @@
-"""How a case ends: right, refused with a sentence, or a fault."""
+"""Outcomes of a case: correct, refused with one sentence, or a failure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from tests.fuzz.choosing import Chooser
 from tests.fuzz.oracle import Verdict, require_sentence
 
 ERRORS = (ValueError, TypeError, MemoryError)
-"""What a caller is told to expect of bad input."""
+"""Documented errors for invalid input."""
 
 IN_A_LINE = "the landmarks span only"
-"""What is said of valid input, too: landmarks chosen at random may lie on a line where others do not."""
+"""Messages that valid input may cause: random landmarks may lie on a line where others do not."""
 
 
 class Fault(AssertionError):
-    """Something that must not happen."""
+    """A failure."""
 
 
 Entry = Callable[[Chooser, Path], str]
-"""Makes one case in a directory of its own and returns how it ended; raises `Fault` when it should not have."""
+"""Runs one case in its own directory and returns the outcome; raises `Fault` on a failure."""
 
 
 def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:
-    """Call; what comes must be as the verdict has it."""
+    """Call and compare the outcome with the verdict."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -70,7 +70,7 @@ def _last_frames(error: BaseException) -> str:
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """A directory for one case."""
+    """Directory for one case."""
     folder = Path(tempfile.mkdtemp(prefix="psmds-fuzz-"))
     try:
         yield folder

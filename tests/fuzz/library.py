@@ -1,4 +1,4 @@
-"""Entries of the library."""
+"""Entries of the Python interface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIGURES = ("mse", "raw_stress", "stress1", "normalized_stress")
 
 
 def figures(mds: Any) -> dict[str, float]:
-    """The figures of a fitted estimator."""
+    """Stress attributes of a fitted estimator."""
     return {name: getattr(mds, f"{name}_") for name in FIGURES}
 
 
@@ -62,11 +62,11 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class Odd:
-    """Something that nobody expects as an argument."""
+    """An unexpected argument."""
 
 
 ODD = [None, "two", -1, 0, 2.5, float("nan"), float("inf"), True, [2], {}, Odd(), 1j, np.float64(-3), 10**400]
-"""Values that are wrong for many parameters."""
+"""Values that are invalid for many parameters."""
 
 PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "n_components": ([2, 3, 1, 5, np.int8(2), np.uint64(3)], [None, "two", -1, 0, 2.5, True, [2], 10**9, float("nan")]),
@@ -96,11 +96,11 @@ PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "scratch": ([None], []),
     "on_epoch": ([None], []),
 }
-"""For each parameter of the estimator: values that are good, and values that are not."""
+"""Valid and invalid values of each parameter of the estimator."""
 
 
 def chosen(choose: Chooser, table: dict[str, tuple[list[Any], list[Any]]]) -> tuple[dict[str, Any], Verdict]:
-    """Up to three parameters, most often one of them wrong."""
+    """Choose up to three parameters; usually one of them is wrong."""
     names = sorted({choose.pick(list(table)) for _ in range(choose.number(1, 3))})
     wrong = choose.pick([*names, None])
     found, verdict = {}, Verdict.RIGHT
@@ -126,7 +126,7 @@ def parameters(choose: Chooser, folder: Path) -> str:
 
 @np.errstate(over="ignore")
 def start_of(choose: Chooser, scale: float) -> tuple[str, Any, Verdict]:
-    """Coordinates to begin from."""
+    """Coordinates to start from."""
     random = np.random.default_rng(choose.number(0, 99))
     x = random.normal(size=(20, 2))
     kinds = {
@@ -243,7 +243,7 @@ def _exact_figures(mds: LandmarkMDS) -> dict[str, float]:
 
 
 MANY = 24
-"""Points from which a part of them are landmarks."""
+"""Number of points from which on only some are landmarks."""
 
 
 def landmark_fit(choose: Chooser, folder: Path) -> str:
@@ -253,7 +253,7 @@ def landmark_fit(choose: Chooser, folder: Path) -> str:
     refine = choose.pick(["none", "none", "panel", "full"])
     own = on_landmarks(given, rows)
     if refine == "panel":
-        own = worse(own, Verdict.EITHER)  # small matrices leave no pairs to judge by
+        own = worse(own, Verdict.EITHER)  # small matrices have no held-out pairs
     mds = LandmarkMDS(
         dtype=rows, refine=refine, random_state=0, n_init=2, n_landmarks=None if n_of(given) < MANY else 16
     )
@@ -268,7 +268,7 @@ def landmark_fit(choose: Chooser, folder: Path) -> str:
 
 
 def landmark_places(choose: Chooser, folder: Path) -> str:
-    """The place that a refusal of one entry names is where the entry is, in a matrix or a panel, with its id."""
+    """The message names the position of an invalid entry in the matrix or panel, with its id."""
     n, value = choose.pick([30, 12, 60]), choose.pick([-1.0, np.inf, -np.inf, -1e-3])
     random = np.random.default_rng(choose.number(0, 9999))
     t = squareform(pdist(random.normal(size=(n, 3))))
@@ -299,7 +299,7 @@ def landmark_places(choose: Chooser, folder: Path) -> str:
 
 
 def _require_place(text: str, places: list[tuple[int, int]], names: list[str] | None) -> None:
-    """Assert that a message names one of some places, and its row by its name."""
+    """Assert that a message names one of the given positions, and the id of its row."""
     found = re.search(r"row (\d+)(?: \(id '(\w+)'\))?, column (\d+)", text)
     assert found, f"no place in {text!r}"
     row, name, column = int(found[1]), found[2], int(found[3])
@@ -308,12 +308,12 @@ def _require_place(text: str, places: list[tuple[int, int]], names: list[str] | 
 
 
 def n_of(given: matrices.Given) -> int:
-    """Number of points, if it is one of arrays."""
+    """Number of points of an array; None for other objects."""
     return len(given.array) if isinstance(given.array, np.ndarray) and given.array.ndim else 0
 
 
 def on_landmarks(given: matrices.Given, rows: str) -> Verdict:
-    """Verdict on a matrix for landmark mode, in which missing pairs and degenerate data have rules of their own."""
+    """Verdict on a matrix for landmark mode, which has its own rules for missing pairs and degenerate data."""
     verdict = given.judged(rows)
     a = given.array
     if not isinstance(a, np.ndarray) or a.dtype.kind not in "fiu" or squared(a) is None:
@@ -322,10 +322,10 @@ def on_landmarks(given: matrices.Given, rows: str) -> Verdict:
     holes = np.isnan(values).any() or getattr(given.value, "mask", None) is not None
     several = values.size and len(np.unique(values[np.isfinite(values)])) > 2 and len(values) > 4
     if a.dtype.itemsize == 2 or 0 < np.abs(values.diagonal()).max(initial=0) < 1e-3 * np.abs(values).max(initial=0):
-        return Verdict.EITHER  # rounding may take landmarks off their line, or stand for zero
+        return Verdict.EITHER  # rounding may move landmarks off their line or away from zero
     if verdict is Verdict.RIGHT:
         return Verdict.RIGHT if several and a.ndim == 2 else Verdict.EITHER
-    unread = len(values) >= MANY  # rows of points that are no landmarks
+    unread = len(values) >= MANY  # rows of points that are not landmarks
     return Verdict.EITHER if holes or unread or a.ndim == 1 else verdict
 
 
@@ -381,7 +381,7 @@ def landmark_points(choose: Chooser, folder: Path) -> str:
 
 
 def _several(x: np.ndarray) -> bool:
-    """Whether points are of a usual size and spread out over the plane, so that any landmarks must do."""
+    """Whether points have a normal size and spread, so that any landmarks must work."""
     return bool(
         1e-10 < np.abs(x).max(initial=0) < 1e10
         and np.linalg.matrix_rank(x) >= 2
@@ -403,7 +403,7 @@ def _model(kind: str) -> LandmarkMDS:
 
 
 def transform(choose: Chooser, folder: Path) -> str:
-    """``LandmarkMDS.transform`` of anything."""
+    """``LandmarkMDS.transform`` with any input."""
     kind = choose.pick(["points", "matrix"])
     mds = _model(kind)
     width = 3 if kind == "points" else 15
@@ -462,7 +462,7 @@ def transform(choose: Chooser, folder: Path) -> str:
 
 
 def ingest(choose: Chooser, folder: Path) -> str:
-    """``build`` of a matrix in a file, with its options, and reading the store back."""
+    """``build`` of a matrix in a file with any options, and reading the store."""
     given = matrices.matrix(choose, folder, [])
     a = given.array
     if a.dtype.kind in "O" or a.dtype.names:
@@ -476,7 +476,7 @@ def ingest(choose: Chooser, folder: Path) -> str:
     names, ids_good = ids_of(choose, len(a) if a.ndim else 0)
     verdict = on_matrix(a, dtype, 0)
     if (symmetrize or zero) and verdict is not Verdict.RIGHT:
-        verdict = Verdict.EITHER  # what the options mend is tested elsewhere
+        verdict = Verdict.EITHER  # other tests cover what the options repair
     if not ids_good:
         verdict = Verdict.REFUSED
 
@@ -513,7 +513,7 @@ def _saved(a: np.ndarray, folder: Path) -> Path | None:
 
 
 def ids_of(choose: Chooser, n: int) -> tuple[list[Any] | None, bool]:
-    """Names of points, and whether they are good."""
+    """Names of points, and whether they are valid."""
     good = [f"point {k}, é\t\u2603" for k in range(n)]
     kinds: dict[str, tuple[Any, bool]] = {
         "none": (None, True),
@@ -528,7 +528,7 @@ def ids_of(choose: Chooser, n: int) -> tuple[list[Any] | None, bool]:
 
 
 def points(choose: Chooser, folder: Path) -> str:
-    """``open_points`` and ``build``: distances by any metric."""
+    """``open_points`` and ``build`` with any metric."""
     n = seldom(choose, 20, [8, 3, 2, 1, 0])
     x = matrices.points(choose, n) * 10.0 ** seldom(choose, 0, [6, -6, 30, -30, 150, -150, 300])
     x = matrices.laid_out(
@@ -579,7 +579,7 @@ def points(choose: Chooser, folder: Path) -> str:
 
 
 def quality(choose: Chooser, folder: Path) -> str:
-    """``measure`` and ``canonical`` of any map."""
+    """``measure`` and ``canonical`` with any map."""
     t = small_matrix() * 10.0 ** choose.pick([0, 6, -6])
     x = np.random.default_rng(choose.number(0, 99)).normal(size=(20, choose.pick([2, 1, 3, 7])))
     with np.errstate(over="ignore"):
@@ -616,7 +616,7 @@ def quality(choose: Chooser, folder: Path) -> str:
 
 
 def results(choose: Chooser, folder: Path) -> str:
-    """A result, written and read back; nothing that is there is lost."""
+    """Write and read a result; existing files are not lost."""
     t = small_matrix(12, choose.number(0, 9))
     mds = PatternSearchMDS(choose.pick([2, 1, 3]), random_state=0, max_epochs=choose.pick([5, 0, 500])).fit(t)
     there = choose.pick(
@@ -667,12 +667,12 @@ def results(choose: Chooser, folder: Path) -> str:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Everything in a directory."""
+    """Contents of a directory."""
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in sorted(folder.rglob("*"))}
 
 
 def names(choose: Chooser, folder: Path) -> str:
-    """``read_ids`` of any file."""
+    """``read_ids`` with any file."""
     n = 6
     good = [f"n{k}" for k in range(n)]
     kinds: dict[str, tuple[str, Any, Verdict]] = {

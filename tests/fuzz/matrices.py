@@ -1,4 +1,4 @@
-"""What users hand over, good and bad: kinds of data, types, layouts in memory, containers, and ways to spoil it."""
+"""Valid and invalid input: kinds of data, types, memory layouts, containers, and ways to make it invalid."""
 
 from __future__ import annotations
 
@@ -74,22 +74,22 @@ CONTAINERS = [
 
 @dataclass(frozen=True)
 class Given:
-    """What is handed over, the plain array that it stands for, and how it came about."""
+    """An input, the plain array that it represents, and its description."""
 
     value: Any
     array: Any
     story: str
     verdict: Verdict | None = None
-    """Where the container decides, whatever is in it."""
+    """Outcomes decided by the container, whatever it contains."""
 
     def judged(self, rows: str, n_components: int = 2) -> Verdict:
-        """What must come of it."""
+        """The expected outcome."""
         own = on_matrix(self.array, rows, n_components)
         return own if self.verdict is None else worse(self.verdict, own)
 
 
 def points(choose: Chooser, n: int, d: int = 3) -> np.ndarray:
-    """Points of some kind in space."""
+    """Random points of one of several kinds."""
     kind = choose.pick(GEOMETRIES[:4])
     random = np.random.default_rng(choose.number(0, 9999))
     x = random.normal(size=(n, d))
@@ -103,7 +103,7 @@ def points(choose: Chooser, n: int, d: int = 3) -> np.ndarray:
 
 
 def dissimilarities(choose: Chooser) -> tuple[np.ndarray, str]:
-    """A square matrix of float64 about 1, and the name of its kind."""
+    """A square float64 matrix with entries near 1, and the name of its kind."""
     n, kind = choose.pick(SIZES[: choose.pick([8, 8, 8, 11])]), choose.pick(GEOMETRIES)
     random = np.random.default_rng(choose.number(0, 9999))
     if kind in GEOMETRIES[:4]:
@@ -143,7 +143,7 @@ def matrix(choose: Chooser, folder: Path, containers: list[str] = CONTAINERS) ->
 
 @np.errstate(all="ignore")
 def cast(t: np.ndarray, dtype: str) -> np.ndarray:
-    """The matrix in another type, as users have it."""
+    """The matrix in another data type."""
     if dtype == "record":
         return np.zeros(t.shape, dtype=[("a", "f4"), ("b", "f4")])
     if np.dtype(dtype).kind in "iu":
@@ -156,7 +156,7 @@ def cast(t: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def spoiled(a: np.ndarray, how: str, choose: Chooser) -> np.ndarray:
-    """The matrix with a fault."""
+    """The matrix with a problem."""
     a = a.copy()
     n = len(a)
     if n and a.dtype.kind == "f":
@@ -199,7 +199,7 @@ def spoiled(a: np.ndarray, how: str, choose: Chooser) -> np.ndarray:
 
 
 def laid_out(a: np.ndarray, layout: str, folder: Path) -> np.ndarray:
-    """The same numbers, lying in memory in another way."""
+    """The same numbers in another memory layout."""
     if layout == "Fortran":
         return np.asfortranarray(a)
     if layout == "strided" and a.ndim:
@@ -215,7 +215,7 @@ def laid_out(a: np.ndarray, layout: str, folder: Path) -> np.ndarray:
         np.save(folder / "mapped.npy", a)
         return np.load(folder / "mapped.npy", mmap_mode="r")
     if layout == "offset" and a.ndim and a.dtype.kind == "f":
-        raw = np.zeros(a.nbytes + 1, np.uint8)[1:].view(a.dtype)  # not on a boundary of its type
+        raw = np.zeros(a.nbytes + 1, np.uint8)[1:].view(a.dtype)  # not aligned to the size of its type
         raw = raw.reshape(a.shape)
         raw[...] = a
         return raw
@@ -223,7 +223,7 @@ def laid_out(a: np.ndarray, layout: str, folder: Path) -> np.ndarray:
 
 
 class Frame:
-    """What a data frame looks like to those who do not know it."""
+    """Minimal data frame, for code without pandas."""
 
     def __init__(self, values: np.ndarray, index: list[Any], columns: list[Any]) -> None:
         self.values, self.index, self.columns, self.shape = values, index, columns, values.shape
@@ -233,7 +233,7 @@ class Frame:
 
 
 def contained(a: np.ndarray, how: str, folder: Path, story: str) -> Given:
-    """The array as something else."""
+    """The array in another container."""
     refused = {
         "missing path": str(folder / "nowhere.zarr"),
         "None": None,
@@ -346,5 +346,5 @@ def _store(a: np.ndarray, folder: Path, story: str) -> Given:
     height = target.array.chunks[0]
     for block in range(-(-n // height)):
         target.write(block, rows[block * height : (block + 1) * height])
-    target._complete()  # unchecked: the fit must do it
+    target._complete()  # unchecked: the fit must check it
     return Given(str(folder / "given.zarr"), a, story)

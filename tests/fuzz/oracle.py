@@ -1,4 +1,4 @@
-"""What must come of a case, decided without our code: NumPy in extended precision, and SciPy."""
+"""Expected outcome of a case, computed without the package: NumPy in extended precision, and SciPy."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from scipy.spatial.distance import pdist, squareform
 
 
 class Verdict(enum.Enum):
-    """What must come of an input."""
+    """Expected outcome of an input."""
 
     RIGHT = "right"
     REFUSED = "refused"
     EITHER = "either"
-    """Right or refused: at the edges of what floating point holds, where a sentence is as good."""
+    """Correct or refused: at the limits of floating point either is accepted."""
 
 
 def worse(*verdicts: Verdict) -> Verdict:
-    """Verdict on what has several faults."""
+    """Verdict on input with several problems."""
     order = [Verdict.REFUSED, Verdict.EITHER, Verdict.RIGHT]
     return min(verdicts, key=order.index)
 
 
 COMFORT = {"float32": (1e-30, 1e36), "float64": (1e-140, 1e140)}
-"""Root mean squares and largest values for which nobody may refuse on account of size."""
+"""Root mean squares and largest values that must not be refused because of their size."""
 
 
 def on_matrix(array: Any, rows: str, n_components: int = 2) -> Verdict:
-    """Verdict on dissimilarities that are delivered as type ``rows``."""
+    """Verdict on dissimilarities that are read as data type ``rows``."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
         return Verdict.REFUSED
     square = squared(array)
@@ -39,7 +39,7 @@ def on_matrix(array: Any, rows: str, n_components: int = 2) -> Verdict:
 
 
 def squared(array: np.ndarray) -> np.ndarray | None:
-    """The square form in extended precision, or None when there is none."""
+    """Square form in extended precision, or None if there is none."""
     values = array.astype(np.longdouble)
     if values.ndim == 2 and values.shape[0] == values.shape[1]:
         return values
@@ -84,7 +84,7 @@ def _on_size(square: np.ndarray, rows: str) -> Verdict:
 
 
 def require_right_map(array: np.ndarray, rows: str, embedding: Any, figures: dict[str, Any], *, bound: float) -> None:
-    """Assert that a map is one of these dissimilarities and that its figures are true."""
+    """Assert that a map belongs to these dissimilarities and that its stress is correct."""
     with np.errstate(over="ignore", under="ignore"):
         given = squared(array).astype(rows).astype(np.float64)
     n = len(given)
@@ -93,7 +93,7 @@ def require_right_map(array: np.ndarray, rows: str, embedding: Any, figures: dic
     assert x.dtype == np.float64
     assert np.isfinite(x).all(), "coordinates are not finite"
     expected = figures_of(given, x)
-    of_means = figures_of((given + given.T) / 2, x)  # what landmarks are told of a tolerated asymmetry
+    of_means = figures_of((given + given.T) / 2, x)  # effect of a tolerated asymmetry on landmarks
     top = np.abs(given).max()
     for name, value in expected.items():
         if np.isfinite(value) and name in figures:
@@ -104,7 +104,7 @@ def require_right_map(array: np.ndarray, rows: str, embedding: Any, figures: dic
 
 
 def figures_of(given: np.ndarray, x: np.ndarray) -> dict[str, float]:
-    """Stress of a map by its formulas, over both orders of each pair."""
+    """Stress of a map from its formulas, over all ordered pairs."""
     n, top = len(given), np.abs(given).max()
     pairs = ~np.eye(n, dtype=bool)
     t, d = (given / top)[pairs], squareform(pdist(x / top))[pairs]
@@ -118,7 +118,7 @@ def figures_of(given: np.ndarray, x: np.ndarray) -> dict[str, float]:
 
 
 def require_sentence(text: str) -> None:
-    """Assert that a message is a sentence for a person."""
+    """Assert that a message is one readable sentence."""
     assert text.strip(), "an empty message"
     assert text.strip().endswith((".", "?", ")")), f"no sentence: {text!r}"
     assert "Traceback" not in text

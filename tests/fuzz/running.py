@@ -1,4 +1,4 @@
-"""Running cases: one after the other in a process, under a watchdog."""
+"""Runner of cases: one after the other in a process, with a time limit."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ HANG = 20
 """Seconds after which a case counts as hanging."""
 
 BATCH = 25
-"""Cases of an entry that a process runs before it reports."""
+"""Cases of an entry that a process runs between reports."""
 
 
 class Hang(BaseException):
-    """A case that takes too long."""
+    """A case that exceeds the time limit."""
 
 
 @dataclass
 class Batch:
-    """How some cases of one entry ended."""
+    """Outcomes of some cases of one entry."""
 
     entry: str
     ends: Counter[str] = field(default_factory=Counter)
@@ -41,7 +41,7 @@ class Batch:
 
 def run_case(entry: str, seed: int, case: int) -> str:
     """Run one case and return how it ended; raises `Fault`."""
-    faulthandler.dump_traceback_later(3 * HANG, exit=True)  # for what no signal handler can interrupt
+    faulthandler.dump_traceback_later(3 * HANG, exit=True)  # for code that no signal handler can interrupt
     signal.setitimer(signal.ITIMER_REAL, HANG)
     try:
         with own_folder() as folder:
@@ -68,14 +68,14 @@ def run_batch(entry: str, seed: int, cases: range) -> Batch:
 
 
 def prepare() -> None:
-    """Make a process ready: the alarm rings, and nothing waits for the disk, as nobody cuts the power."""
+    """Prepare a process: install the alarm, and skip fsync, because no power loss is simulated."""
     signal.signal(signal.SIGALRM, _hang)
     os.fsync = lambda handle: None
     compile_kernels()
 
 
 def compile_kernels() -> None:
-    """Compile all kernels, or load them from disk: that is no part of a case."""
+    """Compile all kernels or load them from disk, outside the time of any case."""
     t = small_matrix(30)
     for dtype, dims in itertools.product(("float32", "float64"), (1, 2, 3, 4)):
         PatternSearchMDS(dims, dtype=dtype, radius_tol=1.0, random_state=0).fit(t)
@@ -88,7 +88,7 @@ def _hang(signum: int, frame: FrameType | None) -> None:
 
 
 def batches(entries: list[str], count: int) -> list[tuple[str, range]]:
-    """Cut so many cases into batches, the entries in turn."""
+    """Split the cases into batches, taking the entries in turn."""
     weights = {entry: SHARE.get(entry, 1.0) for entry in entries}
     shares = {entry: -(-count * w // sum(weights.values())) for entry, w in weights.items()}
     cut = [[(e, range(k, min(k + BATCH, int(n)))) for k in range(0, int(n), BATCH)] for e, n in shares.items()]

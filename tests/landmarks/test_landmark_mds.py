@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.base import clone
 from sklearn.datasets import make_swiss_roll
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.neighbors import kneighbors_graph
 from sklearn.utils import get_tags
 
@@ -320,7 +320,10 @@ def test_a_point_at_a_landmark_of_a_polished_map_goes_near_it():
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (np.zeros((3, 39)), "X must have a column for each of the 40 landmarks, in the order of landmarks_, not 39"),
+        (
+            np.zeros((3, 39)),
+            "a column for each of the 40 landmarks, in the order of landmarks_, or all 260 as in fit, not 39",
+        ),
         (np.zeros(40), r"X must be a two-dimensional array of numbers, not float64 of shape \(40,\)"),
         ([["a"] * 40], "X must be a two-dimensional array of numbers"),
         (
@@ -341,7 +344,7 @@ def test_wrong_dissimilarities_to_transform(wrong, sentence):
 
 def test_wrong_features_to_transform():
     mds = fitted(features(), metric="euclidean")
-    with pytest.raises(InputError, match="the landmarks have 4 features, but the points have 3"):
+    with pytest.raises(InputError, match="X has 3 features, but LandmarkMDS is expecting 4 features as input"):
         mds.transform(np.zeros((5, 3)))
     with pytest.raises(InputError, match="point 2 has NaN or infinite features"):
         mds.transform(np.where(np.arange(5)[:, None] == 2, np.nan, np.zeros((5, 4))))
@@ -363,7 +366,7 @@ def test_saved_maps_come_back_to_the_bit(tmp_path, refine, evidence):
     mds = fitted(matrix(), refine=refine, evaluate=evidence)
     mds.save(tmp_path / "map.zarr")
     back = LandmarkMDS.load(tmp_path / "map.zarr")
-    left_out = {"result_", "model_", "history_", "n_epochs_", "seconds_", "ids_"}
+    left_out = {"result_", "model_", "history_", "n_epochs_", "n_iter_", "seconds_", "ids_"}
     learnt = {name for name in vars(mds) if name.endswith("_")} - left_out
     assert len(learnt) > 12
     for name in learnt:
@@ -948,9 +951,9 @@ def test_too_small_a_budget_is_refused_with_one_that_works(form, refine, tmp_pat
 
 
 def test_not_fitted(tmp_path):
-    with pytest.raises(InputError, match="not fitted yet: call fit, or LandmarkMDS.load, first"):
+    with pytest.raises(NotFittedError, match="not fitted yet: call fit, or LandmarkMDS.load, first"):
         LandmarkMDS().transform(np.zeros((1, 3)))
-    with pytest.raises(InputError, match="not fitted yet: call fit before save"):
+    with pytest.raises(NotFittedError, match="not fitted yet: call fit before save"):
         LandmarkMDS().save(tmp_path / "map.zarr")
 
 
