@@ -12,7 +12,7 @@ from landmarks.panel.tables import picked
 from landmarks.selection import LandmarkStream
 from landmarks.solver.multilevel import LandmarkDissimilarities, map_landmarks
 from landmarks.solver.placement import place
-from landmarks.solver.types import CurvePoint, Data, LandmarkConfig, Run
+from landmarks.solver.types import CurvePoint, Data, FitInputs, LandmarkConfig
 from psmds_dist.core.rng import generator
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.executor import InProcessExecutor
@@ -79,29 +79,29 @@ def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:
 
 
 def estimate_stress(
-    run: Run, among: LandmarkDissimilarities, x: Floats
+    inputs: FitInputs, among: LandmarkDissimilarities, x: Floats
 ) -> tuple[StressEstimate | None, list[CurvePoint]]:
     """Stress of a map on held-out pairs, and against the number of landmarks.
 
     Where landmarks are set aside, it is that of a map made in the same way without them, for the held-out points alone.
     """
-    held_out = hold_out(run.data, without(run.landmarks, run.aside), run.config)
-    used = np.flatnonzero(~np.isin(run.landmarks, run.aside))
+    held_out = hold_out(inputs.data, without(inputs.landmarks, inputs.aside), inputs.config)
+    used = np.flatnonzero(~np.isin(inputs.landmarks, inputs.aside))
     if held_out is None or not among.part(used).values.any():
         return None, []
-    fewer = partial(_with_fewer, picked(run.panel, held_out.points), among, held_out, run.config)
+    fewer = partial(_with_fewer, picked(inputs.panel, held_out.points), among, held_out, inputs.config)
     order = (
         used
-        if run.data.candidates is None
-        else generator(run.config.seed, LandmarkStream.CURVE_LANDMARKS).permutation(used)
+        if inputs.data.candidates is None
+        else generator(inputs.config.seed, LandmarkStream.CURVE_LANDMARKS).permutation(used)
     )
-    counts = [used.size // k for k in (8, 4, 2, 1) if used.size // k > 2 * run.config.n_components]
+    counts = [used.size // k for k in (8, 4, 2, 1) if used.size // k > 2 * inputs.config.n_components]
     curve = [
         CurvePoint(count, fewer(order[:count], 1))
         for count in counts
         if among.part(order[:count]).values.any()  # the first may all be one point
     ]
-    return fewer(used, run.config.n_init) if run.aside.size else _estimated(held_out, x), curve
+    return fewer(used, inputs.config.n_init) if inputs.aside.size else _estimated(held_out, x), curve
 
 
 def _with_fewer(

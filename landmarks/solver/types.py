@@ -17,11 +17,11 @@ from landmarks.panel.tables import Panel
 from landmarks.selection import require_method
 from landmarks.solver.memory import FitPlan, Planned
 from landmarks.solver.placement import END_SHARE, ROUGH, PlacementModel
+from psmds_dist.api.run import RunContext
 from psmds_dist.core.config import SolverConfig, check_int
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError, Ints, StopReason
 from psmds_dist.executor import AnyExecutor
-from psmds_dist.solver.checkpoint import CheckpointStore
 from psmds_dist.solver.solve import Solution
 from psmds_dist.solver.state_file import Identity
 from psmds_dist.solver.tasks import CachedRows
@@ -264,7 +264,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Run:
+class FitInputs:
     """What the stages of a fit work with."""
 
     data: Data
@@ -272,12 +272,11 @@ class Run:
     landmarks: Ints
     aside: Ints
     config: LandmarkConfig
-    executor: AnyExecutor
+    context: RunContext
     plan: FitPlan
     clock: Clock
-    checkpoint: CheckpointStore
 
     @cached_property
-    def held(self) -> CachedRows:
-        """The panel, of which workers keep what the plan allows."""
+    def rows(self) -> CachedRows:
+        """The panel, of which workers cache what the plan allows."""
         return CachedRows(self.panel, self.plan.panel.budget)

@@ -21,11 +21,12 @@ from landmarks import LandmarkMDS
 from landmarks.panel.check import MatrixEntries
 from landmarks.panel.inputs import matrix_panel
 from landmarks.panel.sources import store_panel
-from landmarks.solver.fit import _identity
+from landmarks.solver.fit import _attach
 from landmarks.solver.types import LandmarkConfig
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api.embed import embed
 from psmds_dist.api.results import read_result
+from psmds_dist.api.run import RunContext
 from psmds_dist.cli.app import INTERRUPTED, TRY_AGAIN, main
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.types import InputError, StopReason
@@ -590,7 +591,7 @@ def test_a_landmark_run_is_the_same_with_its_panel_in_memory_or_on_disk(tmp_path
         source, executor = store_panel(ArrayRows(matrix), landmarks), InProcessExecutor()
         with matrix_panel(source, executor, memory_limit=10**8, keep=keep, scratch=tmp_path) as panel:
             assert hasattr(panel, "path") == (keep == 0)
-            return _identity(panel, MatrixEntries(landmarks), LandmarkConfig(), executor)
+            return _attach(panel, MatrixEntries(landmarks), LandmarkConfig(), RunContext.of(executor))
 
     assert identity(noisy(100), 0) == identity(noisy(100), 10**8)
     assert identity(noisy(100), 10**8) != identity(noisy(100, seed=1), 10**8)
