@@ -20,9 +20,9 @@ from landmarks.solver.types import LandmarkConfig, LandmarkFit
 from psmds_dist.api.estimator import OnCluster, executor_for, seed_of
 from psmds_dist.api.inputs import labels_of, path_of
 from psmds_dist.core.arrays import is_frame
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import Floats
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, open_checkpoint
 from psmds_dist.utils.text import note_unsafe
@@ -227,7 +227,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
     def fit_on(
         self,
         X: Any,
-        executor: AnyExecutor,
+        executor: Executor,
         checkpoint: CheckpointStore = NO_CHECKPOINT,
         names: str | os.PathLike[str] | None = None,
     ) -> LandmarkMDS:

@@ -11,8 +11,9 @@ from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.api.init import Start
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.types import InputError, RowSource
-from psmds_dist.executor import AnyExecutor, InProcessExecutor
+from psmds_dist.executor import InProcessExecutor
 from psmds_dist.planning.cost import Job, Rates, Stage
 
 POINTS_PER_LANDMARK = 8
@@ -33,7 +34,7 @@ class LandmarkStart:
 
     epochs = 8
 
-    def __call__(self, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
         """Find the start."""
         near = executor if executor.in_process else InProcessExecutor()
         settings = LandmarkConfig(

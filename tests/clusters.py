@@ -48,7 +48,7 @@ def telling(place, quiet):
 
 @dataclass(frozen=True)
 class Plagued:
-    """Rows of a float32 source that kill the reading process while a file exists."""
+    """Rows of a float32 source that kill whoever reads them while a file is there."""
 
     rows: object
     place: str

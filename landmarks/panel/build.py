@@ -53,7 +53,7 @@ def _pass(
     strips = -(-count // height)
     group = max(1, strips // (8 * executor.n_workers))
     found: list[PanelBlock] = []
-    for _, part in executor.run(Strips(work, height, count), range(strips), group=group):
+    for _, part in executor.map(Strips(work, height, count), range(strips), group=group):
         found += part
         if on_progress is not None:
             on_progress(len(found), count)

@@ -22,13 +22,13 @@ from landmarks.panel.tables import Panel, Table, picked
 from landmarks.selection import LandmarkStream
 from psmds_dist.api.inputs import row_source, row_type
 from psmds_dist.core.arrays import as_array
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.rng import generator
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, RowSource
 from psmds_dist.data.cache import announce, stored, testing_checksums
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage
 
 USUAL = 1000
@@ -117,7 +117,7 @@ class MatrixData:
         return replace(self, checked=True)
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[Panel]:
         """Rows of the landmarks, turned into columns, once."""
         source, names = self.columns_of(landmarks), self.entries(landmarks)
         with matrix_panel(source, executor, memory_limit=limit, keep=keep, names=names, scratch=self.scratch) as panel:
@@ -221,7 +221,7 @@ class PointsData:
         return self
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[Panel]:
         """Distances to the landmarks, never stored."""
         yield self.columns_of(landmarks)
 
@@ -272,7 +272,7 @@ class PanelData:
     def of(
         cls,
         panel: Panel,
-        executor: AnyExecutor,
+        executor: Executor,
         memory_limit: int | None = None,
         names: Sequence[str] | None = None,
     ) -> PanelData:
@@ -344,7 +344,7 @@ class PanelData:
         return self
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[Panel]:
         """The panel, or those of its columns that are asked for."""
         yield self.columns_of(landmarks)
 
@@ -458,7 +458,7 @@ AnyData = MatrixData | PointsData | PanelData
 @contextmanager
 def open_data(
     X: Any,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     metric: str = "precomputed",
     metric_params: Mapping[str, Any] | None = None,

@@ -16,9 +16,9 @@ from landmarks.panel.check import PanelEntries
 from landmarks.panel.sources import StorePanel
 from landmarks.panel.tables import ArrayPanel, NpyPanel, Panel, Table, array_panel, npy_panel
 from psmds_dist.api.inputs import scratch_store
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.types import Ints, Rows
 from psmds_dist.data.cache import stored, testing_checksums
-from psmds_dist.executor import AnyExecutor
 
 Scratch = str | os.PathLike[str] | None
 
@@ -26,7 +26,7 @@ Scratch = str | os.PathLike[str] | None
 @contextmanager
 def panel_input(
     panel: Any,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     landmarks: Sequence[int] | Ints | None = None,
     dtype: str | None = None,
@@ -51,7 +51,7 @@ def panel_input(
         from psmds_dist.data.store import open_panel  # late: needs Zarr
 
         rows = open_panel(panel, dtype, None if landmarks is None else list(landmarks))
-        executor.require(rows.path)
+        executor.check_visible(rows.path)
         yield rows
     else:
         with _plain(panel, executor, dtype or "float32", landmarks, scratch) as table:
@@ -59,13 +59,13 @@ def panel_input(
 
 
 @contextmanager
-def points_input(points: Any, executor: AnyExecutor, *, scratch: Scratch = None) -> Iterator[Table]:
+def points_input(points: Any, executor: Executor, *, scratch: Scratch = None) -> Iterator[Table]:
     """Open ``(n, d)`` points, for `landmarks.panel.sources.points_panel`; parameters as in `panel_input`."""
     if _is_zarr(points):
         from psmds_dist.data.store import open_table
 
         rows = open_table(points)
-        executor.require(rows.path)
+        executor.check_visible(rows.path)
         yield testing_checksums(rows)
     else:
         with _plain(points, executor, "float64", None, scratch) as table:
@@ -81,14 +81,14 @@ def _is_zarr(given: Any) -> bool:
 @contextmanager
 def _plain(
     given: Any,
-    executor: AnyExecutor,
+    executor: Executor,
     dtype: str,
     landmarks: Sequence[int] | Ints | None,
     scratch: Scratch,
 ) -> Iterator[ArrayPanel | NpyPanel]:
     if isinstance(given, str | os.PathLike):
         table = npy_panel(given, dtype, landmarks)
-        executor.require(table.path)
+        executor.check_visible(table.path)
         yield table
         return
     array = array_panel(given, dtype, landmarks)
@@ -105,7 +105,7 @@ def _plain(
 @contextmanager
 def matrix_panel(
     panel: StorePanel,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     memory_limit: int,
     keep: int,

@@ -33,11 +33,12 @@ from landmarks.solver.types import Clock, Data, FitInputs, LandmarkConfig, Landm
 from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.api.embed import checked, warm_up
 from psmds_dist.api.run import RunContext
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.stress import Stress, principal, turned
 from psmds_dist.core.types import Floats, InputCheck, InputError, Ints, RowSource
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
-from psmds_dist.executor import AnyExecutor, InProcessExecutor
+from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
 from psmds_dist.solver.solve import Solution, solve
@@ -51,7 +52,7 @@ UNCHANGED = "the refinement left the map as it was: no pass lowered its stress o
 def fit(
     data: Data,
     config: LandmarkConfig,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     memory_limit: Any = None,
     tell: Tell = lambda text: None,
@@ -111,7 +112,7 @@ def _fit(
 def _checked(data: Data, landmarks: Ints, context: RunContext, clock: Clock) -> InputCheck:
     """Input check of the whole matrix."""
     matrix = _whole(data)
-    context.executor.prepare(partial(warm_up_scan, matrix.dtype.name))
+    context.executor.warm_up(partial(warm_up_scan, matrix.dtype.name))
     clock.leave_out()
     check = checked(matrix, context.executor, context.ids, context.limit)
     refuse_huge(check.highest, matrix.dtype, None, data.trusted().entries(landmarks))
@@ -162,7 +163,7 @@ def _attach(panel: Panel, names: PanelEntries, config: LandmarkConfig, context: 
 
 
 def _fit_panel(inputs: FitInputs, judge: ValidationStress | None, check: InputCheck | None) -> LandmarkFit:
-    inputs.context.executor.prepare(partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name))
+    inputs.context.executor.warm_up(partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name))
     inputs.clock.leave_out()
     among, mapped = _mapped(inputs)
     frame, found = _placed(inputs, among, mapped)
@@ -177,7 +178,7 @@ def _fit_panel(inputs: FitInputs, judge: ValidationStress | None, check: InputCh
     inputs.context.executor.close()  # frees the rows: the evaluation needs their memory
     embedding, frame = _in_position(found, frame, inputs.landmarks, solution)
     estimate, curve = estimate_stress(inputs, among, embedding) if inputs.config.evaluate else (None, [])
-    inputs.clock.end("evidence")
+    inputs.clock.end("evaluation")
     return LandmarkFit(
         embedding=embedding,
         landmarks=inputs.landmarks,

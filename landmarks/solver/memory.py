@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from landmarks.panel.memory import PIECE_BYTES
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.types import Ints, RowSource
 from psmds_dist.data.cache import stored
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.planning.memory import (
     FLOAT64_BYTES,
     POINT_SCRATCH,
@@ -168,7 +168,7 @@ class FitPlan:
 ONCE, SEVERAL = "in one pass", "in several passes"
 
 
-def plan_fit(data: Planned, sites: Ints, dims: int, refine: str, executor: AnyExecutor, limit: int) -> FitPlan:
+def plan_fit(data: Planned, sites: Ints, dims: int, refine: str, executor: Executor, limit: int) -> FitPlan:
     """Decide how memory is spent, or refuse.
 
     Rows of the panel are kept only for a refinement that goes through them again.

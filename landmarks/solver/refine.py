@@ -117,7 +117,7 @@ def panel_pass(executor: Executor, work: Pull) -> PanelPass:
     everyone = np.arange(layout.n)
     placement: Placement | None = None
     sums: dict[int, Floats] = {}
-    for group, (found, part) in executor.run(work, range(layout.count)):
+    for group, (found, part) in executor.map(work, range(layout.count)):
         placement = scatter_into(placement, everyone, points_of(layout, group), found)
         sums.update(part)
     assert placement is not None

@@ -19,9 +19,9 @@ from landmarks.solver.memory import FitPlan, Planned
 from landmarks.solver.placement import END_SHARE, ROUGH, PlacementModel
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.config import SolverConfig, check_int
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError, Ints, StopReason
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.solver.solve import Solution
 from psmds_dist.solver.state_file import Identity
 from psmds_dist.solver.tasks import CachedRows
@@ -78,7 +78,7 @@ class Data(Planned, Protocol):
     def entries(self, landmarks: Ints) -> PanelEntries:
         """How messages name the entries of a panel of some landmarks."""
 
-    def panel(self, landmarks: Ints, executor: AnyExecutor, limit: int, keep: int) -> AbstractContextManager[Panel]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> AbstractContextManager[Panel]:
         """Dissimilarities of all points to some landmarks; ``keep`` bytes may hold what is made only once."""
 
     def between(self, rows: Ints, columns: Ints) -> Floats:

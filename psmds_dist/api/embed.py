@@ -19,11 +19,11 @@ from psmds_dist.core.arrays import as_array, fill, is_masked
 from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig, check_int
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import OnEpoch
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputCheck, InputError, RowSource, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import read_cost, stored
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.ingest.check import check_source
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, exact, require
@@ -56,7 +56,7 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext) -> Pl
 
 
 def checked(
-    source: RowSource, executor: AnyExecutor, ids: list[str] | None, memory_limit: int | None = None
+    source: RowSource, executor: Executor, ids: list[str] | None, memory_limit: int | None = None
 ) -> InputCheck:
     """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
     found = known_check(source)
@@ -90,9 +90,9 @@ def _store_in(source: RowSource) -> ZarrRows | None:
     return source if isinstance(source, ZarrRows) else None
 
 
-def warm_up(source: RowSource, config: SolverConfig, executor: AnyExecutor) -> None:
+def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
-    executor.prepare(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes, config.guided))
+    executor.warm_up(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes, config.guided))
 
 
 CERTIFICATE_MISSING = (
@@ -144,7 +144,7 @@ class Embedding:
 def embed(
     source: RowSource,
     config: SolverConfig,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     memory_limit: Any = None,
     ids: list[str] | None = None,
@@ -293,7 +293,7 @@ def _find_start(init: str | Floats, source: RowSource, config: SolverConfig, con
     return name, start.x, config if config.radius is not None else replace(config, radius=start.radius)
 
 
-def measure(source: RowSource, embedding: Floats, executor: AnyExecutor, memory_limit: Any = None) -> Stress:
+def measure(source: RowSource, embedding: Floats, executor: Executor, memory_limit: Any = None) -> Stress:
     """Stress of any map of a matrix, in one pass.
 
     Parameters

@@ -17,8 +17,9 @@ from psmds_dist.api.embed import Embedding, embed
 from psmds_dist.api.inputs import labels_of, path_of, row_source
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import OnEpoch
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.types import Floats, InputError
-from psmds_dist.executor import AnyExecutor, DaskExecutor, InProcessExecutor
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import CheckpointStore, open_checkpoint
 
@@ -352,7 +353,7 @@ def seed_from(random_state: object) -> int:
     raise InputError(f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}.")
 
 
-def executor_for(client: Any, n_jobs: object) -> AnyExecutor:
+def executor_for(client: Any, n_jobs: object) -> Executor:
     """Return the cluster of a client, or this process with ``n_jobs`` kernel threads.
 
     Raises

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.errors import DamagedDataError
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.types import BudgetError, Floats, InputError, RowSource
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.planning.cost import Job, Rates, Stage
 
 AUTO_POINTS = 1000
@@ -35,7 +35,7 @@ class Provider(Protocol):
     epochs: int
     """Epochs to expect of a solve that begins here."""
 
-    def __call__(self, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
         """Find a start for a matrix and what will be solved, given who works and the bytes a process may take."""
         ...
 
@@ -65,7 +65,7 @@ def offered_starts() -> dict[str, EntryPoint]:
 
 
 def choose_start(
-    init: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int
+    init: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int
 ) -> tuple[str, Start | None]:
     """Begin as ``init`` says.
 
@@ -135,7 +135,7 @@ def provider_of(name: str) -> Provider:
     return provider
 
 
-def _provided(name: str, source: RowSource, config: SolverConfig, executor: AnyExecutor, memory_limit: int) -> Start:
+def _provided(name: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
     provider = provider_of(name)
     try:
         return provider(source, config, executor, memory_limit)

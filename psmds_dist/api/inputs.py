@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.arrays import fill, is_distance_matrix, is_frame, is_masked, numbers_of
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError, Rows, RowSource
 from psmds_dist.data.formats import table_recipe
 from psmds_dist.data.sources import ArrayRows, Symmetrized, mean_of_orders, open_matrix
-from psmds_dist.executor import AnyExecutor, elementwise, write_dask_array
+from psmds_dist.executor import elementwise, write_dask_array
 from psmds_dist.ingest.check import refuse_one_triangle, require_two
 from psmds_dist.ingest.diagnose import spread
 from psmds_dist.ingest.triangles import Triangles, count_sides
@@ -105,7 +106,7 @@ def size_of(matrix: Any) -> int:
 @contextmanager
 def row_source(
     matrix: Any,
-    executor: AnyExecutor,
+    executor: Executor,
     *,
     dtype: str = "float32",
     symmetrize: bool = False,
@@ -177,9 +178,9 @@ def _is_from(package: str, value: object) -> bool:
     return type(value).__module__.split(".")[0] == package
 
 
-def _stored(matrix: Any, executor: AnyExecutor, dtype: str, symmetrize: bool) -> RowSource:
+def _stored(matrix: Any, executor: Executor, dtype: str, symmetrize: bool) -> RowSource:
     rows = open_matrix(matrix, dtype)
-    executor.require(rows.path)
+    executor.check_visible(rows.path)
     if symmetrize:
         raise InputError(
             "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' "
@@ -188,7 +189,7 @@ def _stored(matrix: Any, executor: AnyExecutor, dtype: str, symmetrize: bool) ->
     return rows
 
 
-def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: AnyExecutor) -> RowSource:
+def _from_dask(array: Any, path: Path, dtype: str, symmetrize: bool, executor: Executor) -> RowSource:
     """Compute a Dask array into a store."""
     from psmds_dist.data.store import create
 
@@ -231,14 +232,14 @@ def _copied(source: RowSource, path: Path) -> RowSource:
 
 
 @contextmanager
-def scratch_store(scratch: str | os.PathLike[str] | None, executor: AnyExecutor) -> Iterator[Path]:
+def scratch_store(scratch: str | os.PathLike[str] | None, executor: Executor) -> Iterator[Path]:
     """Yield a path in a new directory that every worker sees, and remove the directory in the end."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="psmds-", dir=scratch))
     except OSError as error:
         raise InputError(f"scratch={str(scratch)!r} cannot be written to: {error.strerror}.") from None
     try:
-        executor.require(str(folder), "pass scratch= a directory that all machines share")
+        executor.check_visible(str(folder), "pass scratch= a directory that all machines share")
         yield folder / "matrix.zarr"
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -9,10 +9,10 @@ from importlib.metadata import version
 from typing import Any, NamedTuple, Self, TypeVar
 
 from psmds_dist.core.events import OnEpoch
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import InputError
 from psmds_dist.data.cache import written_to
-from psmds_dist.executor import AnyExecutor
 from psmds_dist.planning.memory import exceeded
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
 from psmds_dist.solver.state_file import Identity
@@ -53,7 +53,7 @@ class RunContext:
         Called after every epoch; returning True ends the solve.
     """
 
-    executor: AnyExecutor
+    executor: Executor
     limit: int
     ids: list[str] | None = None
     checkpoint: CheckpointStore = NO_CHECKPOINT
@@ -61,7 +61,7 @@ class RunContext:
     on_epoch: OnEpoch | None = None
 
     @classmethod
-    def of(cls, executor: AnyExecutor, memory_limit: Any = None, **more: Any) -> Self:
+    def of(cls, executor: Executor, memory_limit: Any = None, **more: Any) -> Self:
         """Context with the limit that the user gave, or else that of the executor."""
         limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
         return cls(executor, limit, **more)
@@ -80,7 +80,7 @@ class RunContext:
         """Announce the plan, do the work, and require that its source did not change; free the workers in any case."""
         if self.on_plan is not None:
             self.on_plan(plan)
-        before = self.executor.memory()
+        before = self.executor.memory_usage()
         try:
             found = work()
             self._require_unchanged(source)

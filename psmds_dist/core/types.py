@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,14 @@ from psmds_dist.core.errors import InputError as InputError
 from psmds_dist.core.errors import PsmdsError as PsmdsError
 from psmds_dist.core.errors import StorageError as StorageError
 from psmds_dist.core.errors import WorkerError as WorkerError
+from psmds_dist.core.executor import Executor as Executor
+from psmds_dist.core.executor import MemoryUsage as MemoryUsage
 
 Rows = NDArray[Any]
 """Numbers of a matrix or panel, float32 or float64."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-R = TypeVar("R")
 
 
 class RowSource(Protocol):
@@ -52,33 +53,6 @@ class RowSource(Protocol):
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` (C-contiguous, ``(>= hi - lo, n)``, of `dtype`) with rows ``lo`` to ``hi``."""
-
-
-class Executor(Protocol):
-    """Runs a picklable piece of work over blocks of rows, in this process or on a Dask cluster."""
-
-    @property
-    def n_workers(self) -> int:
-        """Processes that share the work."""
-
-    @property
-    def in_process(self) -> bool:
-        """Whether all work is done in this process."""
-
-    def run(
-        self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
-    ) -> Iterator[tuple[Sequence[int], R]]:
-        """Call ``work`` on groups of ``blocks`` and yield ``(group, result)`` as they finish, in any order.
-
-        Every block is in exactly one yielded group. ``group`` bounds the blocks a call; by default each
-        worker gets one call.
-        """
-
-    def prepare(self, function: Callable[[], object]) -> None:
-        """Call a function that compiles kernels here, then wherever work will run."""
-
-    def close(self) -> None:
-        """Release what the run holds on the workers."""
 
 
 @dataclass(frozen=True)

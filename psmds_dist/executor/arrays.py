@@ -7,38 +7,35 @@ from typing import Any
 
 import numpy as np
 
+from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
-from psmds_dist.executor.dask import DaskExecutor
-from psmds_dist.executor.local import InProcessExecutor
 
 TASK_BYTES = 2**24
-"""About how much of the array a task writes: each task takes Dask a millisecond, however small its block."""
+"""Bytes of the array per task, about: each task takes Dask a millisecond, however small its block."""
 
 
 def elementwise(function: Callable[..., Any], array: Any, other: Any) -> Any:
-    """Dask array of what a function makes of the chunks of two arrays, of the type of the first."""
+    """Dask array of a function of the chunks of two arrays, of the type of the first."""
     from dask.array import map_blocks
 
     return map_blocks(function, array, other.rechunk(array.chunks), dtype=array.dtype)
 
 
-def write_dask_array(
-    array: Any, write: Callable[[int, Any], object], layout: Layout, executor: InProcessExecutor | DaskExecutor
-) -> None:
+def write_dask_array(array: Any, write: Callable[[int, Any], object], layout: Layout, executor: Executor) -> None:
     """Compute a Dask array and call ``write(block, rows)`` for each block of its rows, where they are computed.
 
-    Every Dask chunk is a whole number of blocks, so no two tasks ever write to the same chunk of a store.
+    Every Dask chunk is a whole number of blocks, so no two tasks write to the same chunk of a store.
 
     Parameters
     ----------
     array : dask.array.Array
         Two-dimensional, with the rows and columns of ``layout``.
     write : callable
-        Takes the number of a block and its rows; it is sent to the workers.
+        Takes the number of a block and its rows; sent to the workers.
     layout : Layout
-        How the rows are cut into blocks.
-    executor : InProcessExecutor or DaskExecutor
-        Who computes the array.
+        Blocks of the rows.
+    executor : Executor
+        Computes the array.
     """
     from dask.array import map_blocks
 

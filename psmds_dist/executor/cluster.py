@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import psutil
 
 from psmds_dist.core.types import InputError, WorkerError
+from psmds_dist.executor._dask_internals import check_address, silence_logging
 from psmds_dist.executor.tls import require_same_security, tls_security
-from psmds_dist.executor.workers import PATIENCE
+from psmds_dist.executor.workers import WORKER_TIMEOUT
 from psmds_dist.utils.signals import defer_interrupts
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
         When nobody answers, or a file is not there.
     """
     from distributed import Client
-    from distributed.comm import get_address_host_port
 
     security = None if tls is None else tls_security(tls)
     if scheduler_file is not None and not os.path.exists(scheduler_file):
@@ -52,8 +52,8 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
         address = str(address)
         if "://" not in address:
             address = f"{'tcp' if tls is None else 'tls'}://{address}"
-        # a client that stumbled over its address or security would never let the process end
-        get_address_host_port(address)
+        # a client that fails on its address or security never lets the process end
+        check_address(address)
         require_same_security(address, security)
         # waits as long as Dask's setting distributed.comm.timeouts.connect says; as the default client it
         # would change Dask's settings, and leave them changed when nobody answers
@@ -73,10 +73,8 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
 
 @contextlib.contextmanager
 def dask_silenced() -> Iterator[None]:
-    """Keep Dask from logging its own view of faults that end in a sentence of ours."""
-    from distributed.utils import silence_logging_cmgr
-
-    with silence_logging_cmgr(logging.CRITICAL):
+    """Hide Dask's log of faults that end in an error of this package."""
+    with silence_logging():
         yield
 
 
@@ -109,7 +107,7 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
     settings = {
         **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
         "distributed.scheduler.worker-ttl": "60s",
-        "distributed.scheduler.no-workers-timeout": f"{PATIENCE}s",
+        "distributed.scheduler.no-workers-timeout": f"{WORKER_TIMEOUT}s",
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False,
@@ -121,7 +119,7 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(dask.config.set(lasting))
-        with dask.config.set(settings), defer_interrupts(), _ended_after(PATIENCE):
+        with dask.config.set(settings), defer_interrupts(), _ended_after(WORKER_TIMEOUT):
             try:
                 cluster = LocalCluster(
                     n_workers=workers,

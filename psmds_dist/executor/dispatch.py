@@ -1,6 +1,6 @@
-"""One call of `DaskExecutor.run`: its parts, who has them, and what happens to those that do not come back.
+"""One call of `DaskExecutor.map`: its tasks, which worker has which, and what happens to those that do not come back.
 
-Parts are pure, so the same part may be with several workers: the first answer counts, and all are the same.
+Work is pure, so several workers may have the same task: the first result counts, and all are the same.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from psmds_dist.core.layout import groups, owners
+from psmds_dist.executor._dask_internals import serialize, serialized_bytes
 from psmds_dist.executor.errors import ATTEMPTS, is_loss, lost_too_often, translate_error
 from psmds_dist.executor.rpc import RpcFuture
 from psmds_dist.executor.stragglers import StragglerDetector
-from psmds_dist.executor.tasks import Work, call, identity, packed, weight
+from psmds_dist.executor.tasks import Work, identity, run_task
 from psmds_dist.executor.workers import Worker, WorkerPool
 from psmds_dist.planning.cost import INLINE
 
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-LOOK = 1.0
-"""Seconds between two looks at the workers of a call that lasts."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two checks of the workers during a call."""
 
 
 @dataclass(eq=False)
 class Task:
-    """Blocks that are answered together, who was asked, and how often they were lost with their worker."""
+    """Blocks that are computed together, the futures that compute them, and the workers lost over them."""
 
     blocks: list[int]
     futures: list[Future | RpcFuture[Any]] = field(default_factory=list)
@@ -45,26 +46,26 @@ class Task:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A part and the worker it was given to."""
+    """A task and the worker that it was given to."""
 
-    part: Task
+    task: Task
     worker: Worker
 
 
 class MapCall(Generic[R]):
-    """Hands out the parts of a call and takes the answers.
+    """Assigns the tasks of a call to workers and collects their results.
 
-    Every part goes to one worker and nobody else, so that who is late is known. Parts whose worker is gone, silent
-    or late go to others. Calls that follow each other quickly ask the workers directly, until one does not answer.
+    Every task goes to exactly one worker, so that it is known which worker is late. Tasks whose worker is lost, silent
+    or late are reassigned. Calls in quick succession are direct, until one of them fails.
 
     Parameters
     ----------
     pool : WorkerPool
         The workers.
     stragglers : StragglerDetector
-        What is late.
+        Time limits.
     work : callable
-        What to do with blocks.
+        Work on blocks.
     """
 
     def __init__(self, pool: WorkerPool, stragglers: StragglerDetector, work: Work[R]) -> None:
@@ -72,68 +73,76 @@ class MapCall(Generic[R]):
         self._stragglers = stragglers
         self._work = work
         self._kind = _kind(work)
-        self._held: Work[R] | Future | None = None
-        self._parcel: Serialized | None = None
-        """The work as it travels while workers are asked directly."""
+        self._task_work: Work[R] | Future | None = None
+        """The work as tasks take it: itself when small, else a future; None until it is sent."""
 
-        self._open: dict[Task, None] = {}
-        self._out: dict[Future | RpcFuture[R], Assignment] = {}
+        self._rpc_work: Serialized | None = None
+        """The work as direct calls take it; None for a call by tasks."""
+
+        self._unfinished: dict[Task, None] = {}
+        self._in_flight: dict[Future | RpcFuture[R], Assignment] = {}
         self._done: Queue[Future | RpcFuture[R]] = Queue()
-        self._since: dict[str, float] = {}
+        self._started: dict[str, float] = {}
         self._rates: list[float] = []
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def results(self, blocks: Sequence[int], group: int | None) -> Iterator[tuple[Sequence[int], R]]:
-        """Yield each part with its answer as it comes."""
-        able = self._pool.recent() or self._pool.await_able()
-        owned = owners(blocks, {name: worker.threads for name, worker in able.items()})
-        assignments = [Assignment(Task(part), able[name]) for name, own in owned.items() for part in groups(own, group)]
-        self._open = dict.fromkeys(assignment.part for assignment in assignments)
-        parcel = packed(self._work)
-        if len(assignments) * weight(parcel) <= INLINE:
-            self._held = self._work
-            self._parcel = parcel if len(assignments) <= len(able) and self._pool.can_be_asked() else None
-        self._pool.at_once(partial(self._begin, assignments))
-        while self._open:
+        """Yield the blocks and result of each task as it comes."""
+        workers = self._pool.current() or self._pool.wait_for_available()
+        owned = owners(blocks, {name: worker.threads for name, worker in workers.items()})
+        assignments = [
+            Assignment(Task(part), workers[name]) for name, own in owned.items() for part in groups(own, group)
+        ]
+        self._unfinished = dict.fromkeys(assignment.task for assignment in assignments)
+        self._choose_transport(len(assignments), len(workers))
+        self._pool.run_in_loop(partial(self._issue_all, assignments))
+        while self._unfinished:
             future = self._next()
-            if future is not None and future in self._out:
-                yield from self._take(future, self._out.pop(future))
-            if time.monotonic() - self._looked > LOOK:
-                self._look_after()
-        self._stragglers.note(self._kind, self._rates)
+            if future is not None and future in self._in_flight:
+                yield from self._collect(future, self._in_flight.pop(future))
+            if time.monotonic() - self._checked_at > CHECK_INTERVAL:
+                self._check_workers()
+        self._stragglers.record(self._kind, self._rates)
 
-    def end(self) -> None:
-        """Call off what is still out."""
-        if self._pool.client.status == "running":
-            self._drop(list(self._out))
+    def _choose_transport(self, tasks: int, workers: int) -> None:
+        """Send small work with every task, and call directly where there is one task per worker."""
+        message = serialize(self._work)
+        if tasks * serialized_bytes(message) <= INLINE:
+            self._task_work = self._work
+            self._rpc_work = message if tasks <= workers and self._pool.can_call_directly() else None
 
-    def _begin(self, assignments: list[Assignment]) -> None:
-        if self._parcel is not None:
-            self._pool.keep()
+    def cancel(self) -> None:
+        """Cancel what is still in flight."""
+        if self._pool.is_connected():
+            self._cancel(list(self._in_flight))
+
+    def _issue_all(self, assignments: list[Assignment]) -> None:
+        if self._rpc_work is not None:
+            self._pool.keep_alive()
         for assignment in assignments:
-            self._issue(assignment.part, assignment.worker)
-        self._pool.lingering.clear()
+            self._issue(assignment.task, assignment.worker)
+        self._pool.last_results.clear()
 
-    def _issue(self, part: Task, worker: Worker) -> None:
-        self._since.setdefault(worker.address, time.monotonic())
-        future = self._submit(part, worker) if self._parcel is None else self._ask(part, worker, self._parcel)
-        self._out[future] = Assignment(part, worker)
-        part.futures.append(future)
+    def _issue(self, task: Task, worker: Worker) -> None:
+        self._started.setdefault(worker.address, time.monotonic())
+        future = self._submit(task, worker) if self._rpc_work is None else self._call(task, worker, self._rpc_work)
+        self._in_flight[future] = Assignment(task, worker)
+        task.futures.append(future)
         future.add_done_callback(self._done.put)
 
-    def _ask(self, part: Task, worker: Worker, parcel: Serialized) -> RpcFuture[R]:
-        return RpcFuture(self._pool.client, worker.address, parcel, part.blocks)
+    def _call(self, task: Task, worker: Worker, work: Serialized) -> RpcFuture[R]:
+        return RpcFuture(self._pool.client, worker.address, work, task.blocks)
 
-    def _submit(self, part: Task, worker: Worker) -> Future:
-        self._pool.shown = time.monotonic()
-        if self._held is None:
-            self._held = self._send(worker)
-        blocks = np.array(part.blocks, dtype=np.int64)  # not a list, in which Dask would look for futures
+    def _submit(self, task: Task, worker: Worker) -> Future:
+        self._pool.last_task_call = time.monotonic()
+        if self._task_work is None:
+            self._task_work = self._send_work(worker)
+        blocks = np.array(task.blocks, dtype=np.int64)  # not a list, in which Dask would look for futures
         key = f"psmds-{uuid.uuid4().hex}"
-        return self._pool.submit(call, self._held, blocks, key=key, workers=[worker.address])
+        return self._pool.submit(run_task, self._task_work, blocks, key=key, workers=[worker.address])
 
-    def _send(self, worker: Worker) -> Future:
-        """Put the work, with the coordinates in it, on a worker; the others fetch it there."""
+    def _send_work(self, worker: Worker) -> Future:
+        """Put the work, with the coordinates in it, on one worker, from which the others fetch it."""
         key = f"psmds-work-{uuid.uuid4().hex}"
         where = {"workers": [worker.address], "allow_other_workers": True}
         with _large_messages():
@@ -141,116 +150,125 @@ class MapCall(Generic[R]):
 
     def _next(self) -> Future | RpcFuture[R] | None:
         try:
-            return self._done.get(timeout=LOOK)
+            return self._done.get(timeout=CHECK_INTERVAL)
         except Empty:
             return None
 
-    def _take(self, future: Future | RpcFuture[R], assignment: Assignment) -> Iterator[tuple[Sequence[int], R]]:
-        part, worker = assignment.part, assignment.worker
+    def _collect(self, future: Future | RpcFuture[R], assignment: Assignment) -> Iterator[tuple[Sequence[int], R]]:
+        task, worker = assignment.task, assignment.worker
         try:
             result = future.result(timeout=self._pool.deadline)
         except Exception as error:
-            failed = future.status == "error"  # else its answer was lost, or could not be fetched
-            future.release()  # the client would keep it, and with the error's traceback this whole run
+            failed = future.status == "error"  # else the result was lost, or could not be fetched
+            future.release()  # the client would keep it, and with the error's traceback this whole call
             self._pool.require_scheduler()
             if failed and not is_loss(error):
-                translate_error(error)
-            self._lose(part, type(error).__name__)
+                raise translate_error(error)  # noqa: B904 - it has its cause
+            self._record_loss(task, type(error).__name__)
         else:
-            now = time.monotonic()
-            self._rates.append((now - self._since[worker.address]) * worker.threads / len(part.blocks))
-            self._since[worker.address] = now
-            del self._open[part]
-            self._drop([twin for twin in part.futures if twin in self._out])
+            self._record_time(task, worker)
+            del self._unfinished[task]
+            self._cancel([twin for twin in task.futures if twin in self._in_flight])
             if isinstance(future, RpcFuture):
                 future.release()
             else:
-                self._pool.lingering[worker.address] = future
-            yield part.blocks, result
+                self._pool.last_results[worker.address] = future
+            yield task.blocks, result
 
-    def _lose(self, part: Task, cause: str) -> None:
-        part.losses += 1
-        if part.losses == ATTEMPTS:
+    def _record_time(self, task: Task, worker: Worker) -> None:
+        now = time.monotonic()
+        self._rates.append((now - self._started[worker.address]) * worker.threads / len(task.blocks))
+        self._started[worker.address] = now
+
+    def _record_loss(self, task: Task, cause: str) -> None:
+        task.losses += 1
+        if task.losses == ATTEMPTS:
             raise lost_too_often(cause)
-        self._held = None  # it may be lost as well
-        self._parcel = None
-        self._pool.listening.clear()
-        self._looked = 0.0
+        self._task_work = None  # it may be lost as well
+        self._rpc_work = None
+        self._pool.forget_handlers()
+        self._checked_at = 0.0
 
-    def _drop(self, futures: list[Future | RpcFuture[R]]) -> None:
+    def _cancel(self, futures: list[Future | RpcFuture[R]]) -> None:
         for future in futures:
-            del self._out[future]
+            del self._in_flight[future]
             if isinstance(future, RpcFuture):
                 future.cancel()
         if tasks := [future for future in futures if not isinstance(future, RpcFuture)]:
             self._pool.client.cancel(tasks, force=True)
 
-    def _look_after(self) -> None:
-        """Give to others what is with workers that are gone, silent or late."""
-        self._looked = time.monotonic()
-        able = self._pool.look()
-        if self._parcel is not None:
-            self._pool.keep()
-        late = [worker.address for worker in able.values() if self._is_late(worker)]
-        for address in late if len(late) < len(able) else []:  # where all are late it is the machine that is slow
+    def _check_workers(self) -> None:
+        """Reassign the tasks of workers that are lost, silent or late."""
+        self._checked_at = time.monotonic()
+        available = self._pool.refresh()
+        if self._rpc_work is not None:
+            self._pool.keep_alive()
+        late = [worker.address for worker in available.values() if self._is_late(worker)]
+        for address in late if len(late) < len(available) else []:  # when all are late the machine is slow
             self._pool.suspect(address)
-        gone = [
-            future for future, assignment in self._out.items() if assignment.worker.address not in self._pool.present
-        ]
-        for part in {self._out[future].part for future in gone}:
-            self._lose(part, "lost worker")
-        self._drop(gone)
-        if len(self._pool.trusted) < len(self._pool.present) and not self._is_work_at_hand():
-            self._drop(list(self._out))  # they wait for it, wherever they are
-            self._held = None
+        self._drop_lost()
+        if len(self._pool.responsive) < len(self._pool.connected) and not self._is_work_at_hand():
+            self._cancel(list(self._in_flight))  # they wait for it, on whatever worker
+            self._task_work = None
         self._reissue()
 
+    def _drop_lost(self) -> None:
+        """Record the loss of tasks whose worker has left the cluster."""
+        connected = self._pool.connected
+        lost = [future for future, assignment in self._in_flight.items() if assignment.worker.address not in connected]
+        for task in {self._in_flight[future].task for future in lost}:
+            self._record_loss(task, "lost worker")
+        self._cancel(lost)
+
     def _reissue(self) -> None:
+        """Give each stranded task to the available worker with the least to do."""
         stranded = self._stranded()
-        if stranded and not self._pool.able:
-            self._pool.await_able()
+        if stranded and not self._pool.available:
+            self._pool.wait_for_available()
             stranded = self._stranded()
-        for part in stranded:
-            worker = min(self._pool.able.values(), key=self._load)
+        for task in stranded:
+            worker = min(self._pool.available.values(), key=self._load)
             if not self._load(worker):
-                self._since.pop(worker.address, None)  # it was idle, not late
-            self._issue(part, worker)
-        self._looked = time.monotonic()
+                self._started.pop(worker.address, None)  # it was idle, not late
+            self._issue(task, worker)
+        self._checked_at = time.monotonic()
 
     def _stranded(self) -> list[Task]:
-        """Parts that nobody trusted has."""
-        kept = {assignment.part for assignment in self._out.values() if assignment.worker.address in self._pool.trusted}
-        return [part for part in self._open if part not in kept]
+        """Tasks that no responsive worker has."""
+        responsive = self._pool.responsive
+        assigned = {a.task for a in self._in_flight.values() if a.worker.address in responsive}
+        return [task for task in self._unfinished if task not in assigned]
 
     def _is_late(self, worker: Worker) -> bool:
-        blocks = [len(e.part.blocks) for e in self._out.values() if e.worker.address == worker.address]
+        blocks = [len(a.task.blocks) for a in self._in_flight.values() if a.worker.address == worker.address]
         if not blocks or self._pool.is_suspect(worker.address):
             return False
         limit = self._stragglers.limit(self._kind, self._rates, max(blocks), worker.threads)
-        return time.monotonic() - self._since[worker.address] > limit
+        return time.monotonic() - self._started[worker.address] > limit
 
     def _is_work_at_hand(self) -> bool:
-        """Whether somebody trusted has the work, so that the others can fetch it."""
-        if self._held is None:
+        """Whether a responsive worker has the work, so that others can fetch it."""
+        if self._task_work is None:
             return False
-        if self._held is self._work:
+        if self._task_work is self._work:
             return True
-        return not self._pool.trusted.keys().isdisjoint(self._pool.holders(self._held))
+        return not self._pool.responsive.keys().isdisjoint(self._pool.holders(self._task_work))
 
     def _load(self, worker: Worker) -> float:
-        out = sum(len(e.part.blocks) for e in self._out.values() if e.worker.address == worker.address)
-        return out / worker.threads
+        """Blocks in flight per thread of a worker."""
+        blocks = sum(len(a.task.blocks) for a in self._in_flight.values() if a.worker.address == worker.address)
+        return blocks / worker.threads
 
 
 def _kind(work: Work[R]) -> str:
-    """Name what work does, whatever it was given to do it with."""
+    """Name of a piece of work, whatever its arguments."""
     function = getattr(work, "func", work)
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 @contextmanager
 def _large_messages() -> Iterator[None]:
-    """Keep Dask from warning about coordinates of more than 10 MB in a task: they must travel every round."""
+    """Keep Dask from warning about coordinates of more than 10 MB in a task: they must be sent every round."""
     import dask
 
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "10GB"}):

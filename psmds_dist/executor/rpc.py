@@ -1,8 +1,8 @@
-"""Work that a worker is asked for directly: half of what a round by tasks costs beside the work is Dask's planning.
+"""Direct calls of workers: half of what a round by tasks costs beside the work is planning by Dask.
 
-The scheduler passes question and answer on, unless the client can reach workers (``direct_to_workers``), and neither
-plans nor counts them. So whoever asks must look after lost workers, and must leave a task with each
-(`WorkerPool.keep`): by tasks adaptive clusters and idle timeouts tell who is needed.
+The scheduler passes messages on, unless the client can reach workers (``direct_to_workers``), but neither plans nor
+counts direct calls. So the caller must handle lost workers, and keep a task on each worker (`WorkerPool.keep_alive`):
+adaptive clusters and idle timeouts count tasks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from psmds_dist.executor.tasks import Work, compute
+from psmds_dist.executor import _dask_internals as internals
+from psmds_dist.executor.tasks import Work, run_work
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
@@ -20,40 +21,41 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 OPERATION = "psmds-work"
-"""What a worker is asked for."""
+"""Name of the handler."""
 
 
 def register_handler(dask_worker: Worker) -> bool:
-    """Teach a worker to answer; an error of the work is an answer too."""
-    from distributed.core import error_message
-    from distributed.protocol import to_serialize
+    """Install the handler of direct calls on a worker; it replies with the result or the error of the work."""
+    pool = internals.worker_thread_pool
 
-    async def answer(work: Work[Any], blocks: list[int]) -> dict[str, Any]:
-        loop, threads = asyncio.get_running_loop(), dask_worker.state.nthreads
-        # what is raised here, and not by the work, is a loss: a worker that closes takes no more work
-        return await loop.run_in_executor(dask_worker.executor, outcome, work, blocks, threads)
+    async def handle(work: Work[Any], blocks: list[int]) -> dict[str, Any]:
+        loop, threads = asyncio.get_running_loop(), internals.worker_threads(dask_worker)
+        # an error here, and not in the work, is a loss: a worker that closes takes no more work
+        return await loop.run_in_executor(pool(dask_worker), _reply, work, blocks, threads)
 
-    def outcome(work: Work[Any], blocks: list[int], threads: int) -> dict[str, Any]:
-        try:
-            return {"status": "OK", "result": to_serialize(compute(work, blocks, threads))}
-        except Exception as error:
-            return dict(error_message(error))
-
-    dask_worker.handlers[OPERATION] = answer
+    pool(dask_worker)
+    internals.add_handler(dask_worker, OPERATION, handle)
     return True
 
 
+def _reply(work: Work[Any], blocks: list[int], threads: int) -> dict[str, Any]:
+    try:
+        return {"status": "OK", "result": internals.reply_with(run_work(work, blocks, threads))}
+    except Exception as error:
+        return internals.error_reply(error)
+
+
 class RpcFuture(Generic[R]):
-    """The answer of one worker, to be had in the manner of a Dask future.
+    """Result of a direct call, with the methods of a Dask future.
 
     Parameters
     ----------
     client : distributed.Client
-        Who asks.
+        The caller.
     address : str
-        Who is asked.
+        The worker.
     work : distributed.protocol.serialize.Serialized
-        What to do with blocks, packed.
+        Work on blocks, serialized.
     blocks : sequence of int
         The blocks.
     """
@@ -62,41 +64,27 @@ class RpcFuture(Generic[R]):
         self.status = "pending"
         """"error" once `result` has raised an error of the work; other errors are losses on the way."""
 
-        question = _ask(client, address, work, list(blocks))
-        self._answer = asyncio.run_coroutine_threadsafe(question, client.loop.asyncio_loop)
+        call = internals.call_worker(client, address, OPERATION, work=work, blocks=list(blocks))
+        self._reply = internals.schedule(client, call)
 
     def add_done_callback(self, function: Callable[[RpcFuture[R]], object]) -> None:
-        """Call a function with this answer once it is there, or lost."""
-        self._answer.add_done_callback(lambda _: function(self))
+        """Call a function with this future once the reply is there, or lost."""
+        self._reply.add_done_callback(lambda _: function(self))
 
     def result(self, timeout: float | None = None) -> R:
-        """Return what the work returned, or raise what it raised, or whatever kept the answer from coming."""
-        from distributed.core import clean_exception
-
-        answer = self._answer.result(timeout)
-        if answer["status"] == "error":
+        """Return what the work returned, or raise what it raised, or the error that lost the reply."""
+        reply = self._reply.result(timeout)
+        if reply["status"] == "error":
             self.status = "error"
-            _, error, traceback = clean_exception(**answer)
-            raise error.with_traceback(traceback)
-        found: R = answer["result"]
+            raise internals.error_from(reply)
+        found: R = reply["result"]
         return found
 
     def release(self) -> None:
-        """Let go of the answer, which knows this: else it, or an error with the whole call, waits for the collector."""
-        del self._answer
+        """Drop the reply, which refers to this future: the cycle would keep it until garbage is collected."""
+        del self._reply
 
     def cancel(self) -> None:
-        """Wait no longer; the worker finishes what it has begun."""
-        self._answer.cancel()
+        """Stop waiting; the worker finishes what it has begun."""
+        self._reply.cancel()
         self.release()
-
-
-async def _ask(client: Client, address: str, work: Serialized, blocks: list[int]) -> dict[str, Any]:
-    question = {"work": work, "blocks": blocks}
-    if client.direct_to_workers:  # whoever made the client says that it can reach them
-        reached: dict[str, Any] = await getattr(client.rpc(address), OPERATION)(**question)
-        return reached
-    message = {"op": OPERATION, **question}
-    answers = await client.scheduler.broadcast(msg=message, workers=[address], on_error="ignore")
-    answer: dict[str, Any] = answers[address]
-    return answer

@@ -1,21 +1,30 @@
-"""Pure: how long a worker may take before it counts as late."""
+"""Pure decisions: which workers are silent, and how long one may take before it counts as late."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 FACTOR = 4.0
-"""How many times longer than the same work took elsewhere is late."""
+"""Times as long as the same work took elsewhere that counts as late."""
 
 UNKNOWN = 20
-"""Deadlines that work may take of which nothing is known yet: a first read can be long."""
+"""Deadlines allowed for work that has not been timed yet: a first read can be long."""
+
+HEARTBEATS = 3
+"""Heartbeats that a worker may miss, however short the deadline."""
+
+
+def silent_workers(last_seen: Mapping[str, float], longest: float) -> set[str]:
+    """Workers without a heartbeat for longer than ``longest`` seconds before the latest one of any worker."""
+    latest = max(last_seen.values(), default=0.0)
+    return {address for address, seen in last_seen.items() if latest - seen > longest}
 
 
 @dataclass
 class StragglerDetector:
-    """Judges the time that work takes by what the same kind of work took so far.
+    """Time limits of work, from the time that the same kind of work took so far.
 
     Parameters
     ----------
@@ -32,17 +41,17 @@ class StragglerDetector:
         Parameters
         ----------
         kind : str
-            What is done.
+            Kind of work.
         rates : sequence of float
-            Seconds a block and thread of what this call has finished so far.
+            Seconds times threads per block of the tasks that this call has finished.
         blocks, threads : int
-            What one worker was given, and what it has.
+            Blocks that one worker was given, and its threads.
         """
         known = [self._slowest[kind]] if kind in self._slowest else []
         known += [median(rates)] if rates else []
         return max(self.deadline, FACTOR * max(known) * blocks / threads) if known else UNKNOWN * self.deadline
 
-    def note(self, kind: str, rates: Sequence[float]) -> None:
-        """Remember a finished call; the slowest one counts, which is the one that had to read."""
+    def record(self, kind: str, rates: Sequence[float]) -> None:
+        """Record a finished call; the slowest one counts, since it had to read."""
         if rates:
             self._slowest[kind] = max(median(rates), self._slowest.get(kind, 0.0))

@@ -1,4 +1,4 @@
-"""What runs in the workers."""
+"""Functions that run on workers."""
 
 from __future__ import annotations
 
@@ -7,79 +7,71 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from psmds_dist.core.types import Ints
+from psmds_dist.executor._dask_internals import is_cancelled, worker_threads
 from psmds_dist.kernels.jit import parallel_region
 
 if TYPE_CHECKING:
     from distributed import Client
-    from distributed.protocol.serialize import Serialized
 
 R = TypeVar("R")
 Work = Callable[[Sequence[int]], R]
 
 
-STAY_STEP = 0.1
-"""Seconds between two looks at whether a task that stays is still asked for."""
+KEEP_ALIVE_STEP = 0.1
+"""Seconds between two checks whether a keep-alive task was cancelled."""
 
 
 def identity(work: Work[R]) -> Work[R]:
-    """Put work on the cluster in a way that Dask can do again, unlike scattering."""
+    """Put work on the cluster as a result, which Dask can recompute, unlike scattered data."""
     return work
 
 
-def packed(work: Work[R]) -> Serialized:
-    """Make work ready to travel, once for however many workers."""
-    from distributed.protocol import serialize
-    from distributed.protocol.serialize import Serialized
+def run_work(work: Work[R], blocks: Sequence[int], threads: int | None = None) -> R:
+    """Call work with its kernels on so many threads, one caller of a process at a time.
 
-    return Serialized(*serialize(work))
-
-
-def weight(parcel: Serialized) -> int:
-    """Bytes that packed work takes on its way."""
-    from distributed.utils import nbytes
-
-    return sum(map(nbytes, parcel.frames))
-
-
-def compute(work: Work[R], blocks: list[int], threads: int) -> R:
-    """Run work with kernels on so many threads."""
+    Parameters
+    ----------
+    work : callable
+        Work on blocks, as `psmds_dist.Executor.map` takes it.
+    blocks : sequence of int
+        Numbers of blocks.
+    threads : int, optional
+        Threads of Numba; by default all that this process may use.
+    """
     with parallel_region(threads):
         return work(blocks)
 
 
-def call(work: Work[R], blocks: Ints) -> R:
-    """Run work in a worker's task, with kernels on as many threads as the worker was given."""
+def run_task(work: Work[R], blocks: Ints) -> R:
+    """Run work in a task, with kernels on as many threads as the worker was given."""
     from distributed import get_worker
 
-    return compute(work, blocks.tolist(), get_worker().state.nthreads)
+    return run_work(work, blocks.tolist(), worker_threads(get_worker()))
 
 
 def probe() -> None:
-    """Come back once nothing else of ours runs in this worker."""
+    """Return once no other work of this package runs in the worker."""
     with parallel_region():
         pass
 
 
-def stay(seconds: float) -> None:
-    """Make the scheduler see this worker at work for some seconds, without taking one of its threads.
-
-    It ends when nobody asks for it any more: a worker that is closed in the middle of a task complains.
-    """
+def keep_alive(seconds: float) -> None:
+    """Keep the worker busy in the eyes of the scheduler, without taking one of its threads, until cancelled."""
     from distributed import get_worker, secede
 
     worker, end = get_worker(), time.monotonic() + seconds
-    task = worker.state.tasks[worker.get_current_task()]
+    key = worker.get_current_task()
     secede()
-    while task.state != "cancelled" and time.monotonic() < end:
-        time.sleep(STAY_STEP)
+    while not is_cancelled(worker, key) and time.monotonic() < end:
+        time.sleep(KEEP_ALIVE_STEP)
 
 
-def at_start(client: Client, name: str, function: Callable[[], object]) -> Any:
-    """Call a function once in every worker process, present or to come."""
+def register_setup(client: Client, name: str, function: Callable[[], object]) -> Any:
+    """Have a function called once in every worker process, present or to come."""
     from distributed import WorkerPlugin
 
-    class AtStart(WorkerPlugin):  # type: ignore[misc]
+    class Setup(WorkerPlugin):  # type: ignore[misc]
         def setup(self, worker: object) -> None:
             function()
 
-    return client.register_plugin(AtStart(), name=name)
+    return client.register_plugin(Setup(), name=name)

@@ -1,4 +1,4 @@
-"""The workers of a cluster: who can be given work, asked or told, and who is left alone for not answering."""
+"""The workers of a cluster: which of them can be given work, called directly or told something."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from psmds_dist.core.types import ClusterLost
+from psmds_dist.executor import _dask_internals as internals
 from psmds_dist.executor.errors import ATTEMPTS
 from psmds_dist.executor.rpc import register_handler
-from psmds_dist.executor.tasks import probe, stay
+from psmds_dist.executor.stragglers import HEARTBEATS, silent_workers
+from psmds_dist.executor.tasks import keep_alive, probe
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -25,24 +27,24 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 60
-"""Seconds that a cluster without any free worker is given to get one before a run begins."""
+WORKER_TIMEOUT = 60
+"""Seconds to wait for a first free worker before a run begins."""
 
-PAUSE = 0.5
-"""Seconds until an order is given again in the middle of which a worker died."""
+RETRY_DELAY = 0.5
+"""Seconds until a broadcast in which a worker died is repeated."""
 
-RECENT = 1.0
-"""Seconds for which it is good to have looked at the workers: one that goes meanwhile is noticed all the same."""
+REFRESH_INTERVAL = 1.0
+"""Seconds for which the list of workers counts as current: a worker that is lost meanwhile is noticed anyway."""
 
-SHOWN = 5.0
-"""Seconds for which a call by tasks is good: until then the scheduler need not see the next ones."""
+TASK_INTERVAL = 5.0
+"""Seconds of direct calls after a call by tasks, until the scheduler must see tasks again."""
 
-QUIET = 2
-"""Seconds that may be waited for workers without a word."""
+LOG_DELAY = 2
+"""Seconds of waiting for workers until the wait is logged."""
 
 
 class Worker(NamedTuple):
-    """A worker process as the scheduler knows it; its name outlives a restart, its address does not."""
+    """A worker process as the scheduler knows it; a restart keeps its name and changes its address."""
 
     name: str
     address: str
@@ -53,11 +55,11 @@ class Worker(NamedTuple):
 
 
 class WorkerPool:
-    """Looks after the workers of a client's cluster.
+    """The workers of a client's cluster, and what is known about each of them.
 
-    A worker is silent once others have sent heartbeats for `deadline` seconds since its last one: it hangs, or its
-    machine is gone. A worker is suspect from missing a deadline until it answers a probe, which waits behind the
-    work that it has. Neither gets blocks, nor is it waited for.
+    A worker is silent once its last heartbeat is `deadline` seconds older than that of another worker: it hangs, or its
+    machine is gone. A worker is suspect from missing a deadline until it runs a probe, which queues behind the
+    work that it has. Neither gets blocks, and nothing waits for it.
 
     Parameters
     ----------
@@ -70,102 +72,114 @@ class WorkerPool:
     def __init__(self, client: Client, deadline: float) -> None:
         self.client = client
         self.deadline = deadline
-        self.present: dict[str, Worker] = {}
+        self.connected: dict[str, Worker] = {}
         """Workers that the scheduler has, by address."""
 
-        self.lingering: dict[str, Future] = {}
-        """The last answer of each worker, let go of with the next call: a message holds the next one up for 10 ms."""
+        self.last_results: dict[str, Future] = {}
+        """Last result of each worker, released with the next call: a message would delay the next one by 10 ms."""
 
-        self._seen = -math.inf
-        self.shown = -math.inf
-        """When the scheduler last saw tasks of a call."""
+        self.last_task_call = -math.inf
+        """Time of the last call by tasks."""
 
-        self.listening: set[str] = set()
-        """Addresses of workers that were taught to answer; after a loss a successor may be at one of them."""
+        self.with_handler: set[str] = set()
+        """Addresses of workers that can be called directly; after a loss another worker may have one of them."""
 
-        self._kept = -math.inf
-        self.stays: dict[str, Future] = {}
+        self.without_handler: set[str] = set()
+        """Addresses of workers whose version of Dask takes no handler."""
+
+        self.keep_alive_tasks: dict[str, Future] = {}
         """Tasks by which the scheduler sees that workers are needed, by address."""
 
+        self._refreshed_at = -math.inf
+        self._kept_alive_at = -math.inf
         self._silent: set[str] = set()
         self._suspects: dict[str, Future] = {}
 
-    def look(self) -> dict[str, Worker]:
-        """Ask the scheduler who is there and return who is `able`."""
+    def refresh(self) -> dict[str, Worker]:
+        """Ask the scheduler for its workers and return those `available`."""
         self.require_scheduler()
-        if self.client.status == "running":
+        if self.is_connected():
             with suppress(OSError):  # the client is about to notice that its scheduler is gone
-                info = self._in_loop(self._identity)
-                self.present = {address: _worker(address, facts) for address, facts in info["workers"].items()}
-        self._suspects = {a: f for a, f in self._suspects.items() if a in self.present and not f.done()}
-        self._note_silence()
-        self._seen = time.monotonic()
-        return self.able
+                found = self._in_loop(self._identify)
+                self.connected = {address: _worker(address, facts) for address, facts in found.items()}
+        self._suspects = {a: f for a, f in self._suspects.items() if a in self.connected and not f.done()}
+        self._update_silent()
+        self._refreshed_at = time.monotonic()
+        return self.available
 
-    async def _identity(self) -> dict[str, Any]:
-        facts: dict[str, Any] = await self.client.scheduler.identity(n_workers=-1)
-        return facts
+    async def _identify(self) -> dict[str, dict[str, Any]]:
+        return await internals.identify_workers(self.client)
 
-    def recent(self) -> dict[str, Worker]:
-        """Workers that were able a moment ago, by name; none when nobody has looked since."""
-        return self.able if time.monotonic() - self._seen < RECENT else {}
+    def current(self) -> dict[str, Worker]:
+        """Available workers by name, where the list of workers is current; else none."""
+        return self.available if time.monotonic() - self._refreshed_at < REFRESH_INTERVAL else {}
 
     def holders(self, future: Future) -> set[str]:
-        """Addresses of the workers that hold a result, as far as the scheduler can be asked."""
-        from distributed.comm import CommClosedError
-
+        """Addresses of the workers that hold a result; none when the scheduler does not answer."""
         try:
             [found] = self.client.who_has([future]).values()
-        except CommClosedError:
+        except internals.comm_closed_error():
             return set()
         return set(found)
 
-    def _note_silence(self) -> None:
+    def _update_silent(self) -> None:
         """Compare heartbeats with each other, all by the scheduler's clock."""
-        latest = max((worker.last_seen for worker in self.present.values()), default=0.0)
-        longest = max(self.deadline, 3 * _heartbeats_every(len(self.present)))
-        silent = {a for a, worker in self.present.items() if latest - worker.last_seen > longest}
+        longest = max(self.deadline, HEARTBEATS * internals.heartbeat_interval(len(self.connected)))
+        silent = silent_workers({a: worker.last_seen for a, worker in self.connected.items()}, longest)
         for address in silent - self._silent:
-            log.info("worker %s has not been heard of for %.0f s: others do its work", address, longest)
+            log.info("no heartbeat from worker %s for %.0f s; reassigning its blocks", address, longest)
         self._silent = silent
 
     @property
-    def trusted(self) -> dict[str, Worker]:
-        """Workers that are taken to be at their work, by address; suspects only when there is nobody else."""
-        heard = {address: worker for address, worker in self.present.items() if address not in self._silent}
-        return {a: worker for a, worker in heard.items() if a not in self._suspects} or heard
+    def responsive(self) -> dict[str, Worker]:
+        """Workers that are neither silent nor suspect, by address; suspects only where there is no other worker."""
+        beating = {address: worker for address, worker in self.connected.items() if address not in self._silent}
+        return {a: worker for a, worker in beating.items() if a not in self._suspects} or beating
 
     @property
-    def able(self) -> dict[str, Worker]:
+    def available(self) -> dict[str, Worker]:
         """Workers that can be given blocks, by name."""
-        return {worker.name: worker for worker in self.trusted.values() if worker.status == "running"}
+        return {worker.name: worker for worker in self.responsive.values() if worker.status == "running"}
 
-    def can_be_asked(self) -> bool:
-        """Whether all able workers can be asked directly now; those that are new are taught to answer."""
-        if time.monotonic() - self.shown > SHOWN:
+    def can_call_directly(self) -> bool:
+        """Whether all available workers can be called directly now; installs the handler on new ones."""
+        if time.monotonic() - self.last_task_call > TASK_INTERVAL:
             return False
-        able = {worker.address for worker in self.able.values()}
-        if not able <= self.listening:
-            self.listening = {address for address, answer in self.ask(register_handler).items() if answer is True}
-        return able <= self.listening
+        addresses = {worker.address for worker in self.available.values()}
+        if not addresses <= self.with_handler | self.without_handler:
+            self._install_handlers()
+        return addresses <= self.with_handler
 
-    def keep(self) -> None:
-        """Leave a task with workers that are asked directly, lest the scheduler close them, or itself, as idle."""
-        asked = {worker.address for worker in self.able.values()}
-        if time.monotonic() - self._kept > SHOWN or asked != self.stays.keys():
-            self._kept = time.monotonic()
-            self.stays = {address: self.submit(stay, 2 * SHOWN, workers=[address]) for address in asked}
+    def _install_handlers(self) -> None:
+        replies = self.run_on_all(register_handler)
+        self.with_handler = {address for address, reply in replies.items() if reply is True}
+        failed = {a: e for a, e in replies.items() if isinstance(e, Exception) and not isinstance(e, OSError)}
+        self.without_handler = set(failed)
+        for address, error in failed.items():
+            log.info("worker %s cannot be called directly (%r); its rounds go by tasks", address, error)
+
+    def forget_handlers(self) -> None:
+        """Install handlers again before the next direct call: another worker may have the address of a lost one."""
+        self.with_handler.clear()
+        self.without_handler.clear()
+
+    def keep_alive(self) -> None:
+        """Keep a task on workers that are called directly, so that the scheduler closes none of them as idle."""
+        addresses = {worker.address for worker in self.available.values()}
+        if time.monotonic() - self._kept_alive_at > TASK_INTERVAL or addresses != self.keep_alive_tasks.keys():
+            self._kept_alive_at = time.monotonic()
+            self.keep_alive_tasks = {a: self.submit(keep_alive, 2 * TASK_INTERVAL, workers=[a]) for a in addresses}
 
     def suspect(self, address: str) -> None:
-        """Give a worker no more blocks until it answers."""
+        """Give a worker no more blocks until it runs a probe."""
         if address in self._suspects or address in self._silent:
             return
-        log.info("worker %s is late: others do its work until it answers", address)
+        log.info("worker %s missed its deadline; reassigning its blocks until it answers", address)
         key = f"psmds-probe-{uuid.uuid4().hex}"
         self._suspects[address] = self.submit(probe, key=key, workers=[address])
 
     def is_suspect(self, address: str) -> bool:
-        """Whether a worker has missed a deadline and not answered since."""
+        """Whether a worker has missed a deadline and not run a probe since."""
         return address in self._suspects
 
     def submit(self, function: Callable[..., Any], *args: Any, **how: Any) -> Future:
@@ -175,181 +189,179 @@ class WorkerPool:
 
     @contextmanager
     def scheduler_required(self) -> Iterator[None]:
-        """Say in words of ours that a client lost its scheduler, or was closed, in the middle of something."""
+        """Raise `ClusterLost` for any error of a client that has lost its scheduler, or was closed."""
         try:
             yield
-        except Exception:  # Dask has its own words only lately, and none for a loop that has ended
+        except Exception:  # Dask raises late, and nothing for an event loop that has ended
             self.require_scheduler()
             raise
 
     def require_scheduler(self) -> None:
-        """Raise when the client has given up on its scheduler, which Dask lets it try for half a minute."""
-        if self.client.status in ("closing", "closed"):
+        """Raise when the client has given up on its scheduler, which it tries to reach for half a minute."""
+        if internals.client_status(self.client) in ("closing", "closed"):
             raise ClusterLost(
-                "the Dask scheduler is gone, or the client was closed: start the cluster again, and then this run."
+                "the Dask scheduler is gone, or the client was closed: start the cluster again, then rerun the same "
+                "command."
             )
 
-    def await_able(self, patience: float = math.inf) -> dict[str, Worker]:
-        """Wait until someone can work; a task that asks for it makes an adaptive cluster start a worker.
+    def is_connected(self) -> bool:
+        """Whether the client has its scheduler, as far as it knows."""
+        return internals.client_status(self.client) == "running"
+
+    def wait_for_available(self, timeout: float = math.inf) -> dict[str, Worker]:
+        """Wait for an available worker; a task makes an adaptive cluster start one.
 
         Raises
         ------
         ClusterLost
-            When nobody can in ``patience`` seconds, or in Dask's own distributed.scheduler.no-workers-timeout.
+            When there is none after ``timeout`` seconds, or Dask's own distributed.scheduler.no-workers-timeout.
         """
         began = time.monotonic()
-        call: Future | None = None
-        told = False
-        while not self.look():
+        task: Future | None = None
+        logged = False
+        while not self.refresh():
             waited = time.monotonic() - began
-            if waited > patience or (call is not None and call.status == "error"):
-                raise self._nobody_free(waited)
-            if waited > QUIET and not told:
-                log.info("no worker is connected to %s: waiting for one", self._place())
-                told = True
-            if call is None or call.done():
-                call = self.submit(int)
+            if waited > timeout or (task is not None and task.status == "error"):
+                raise self._no_free_worker(waited)
+            if waited > LOG_DELAY and not logged:
+                log.info("no worker is connected to %s; waiting for one", self._address())
+                logged = True
+            if task is None or task.done():
+                task = self.submit(int)
             time.sleep(0.1)
-        return self.able
+        return self.available
 
-    def await_free(self, patience: float) -> None:
-        """Wait until an able worker has time.
+    def wait_for_free(self, timeout: float) -> None:
+        """Wait until an available worker runs a task.
 
         Raises
         ------
         ClusterLost
-            When nobody has in ``patience`` seconds.
+            When none does in ``timeout`` seconds.
         """
-        end = time.monotonic() + patience
-        asked_of: list[str] = []
-        told = False
+        end = time.monotonic() + timeout
+        submitted_to: list[str] = []
+        logged = False
         while (left := end - time.monotonic()) > 0:
-            able = sorted(worker.address for worker in self.await_able(left).values())
-            if able != asked_of:  # a task that waits for workers which are gone would wait for ever
-                asked, asked_of = self.submit(int, workers=able), able
+            addresses = sorted(worker.address for worker in self.wait_for_available(left).values())
+            if addresses != submitted_to:  # a task for workers that are gone would wait forever
+                task, submitted_to = self.submit(int, workers=addresses), addresses
             try:
-                asked.result(timeout=min(QUIET, left))
+                task.result(timeout=min(LOG_DELAY, left))
             except (TimeoutError, CancelledError):
-                if not told:
-                    log.info("all workers of %s are busy: waiting for one", self._place())
-                told = True
+                if not logged:
+                    log.info("all workers of %s are busy; waiting for one", self._address())
+                logged = True
             else:
                 return
-        raise self._nobody_free(patience)
+        raise self._no_free_worker(timeout)
 
-    def _nobody_free(self, patience: float) -> ClusterLost:
+    def _no_free_worker(self, seconds: float) -> ClusterLost:
         return ClusterLost(
-            f"the Dask scheduler at {self._place()} has had no free worker for {patience:.0f} seconds: start some "
-            f"with 'dask worker {self._place()}', or wait for those that are starting."
+            f"the Dask scheduler at {self._address()} has had no free worker for {seconds:.0f} seconds: start some "
+            f"with 'dask worker {self._address()}', or wait for those that are starting."
         )
 
-    def nobody_answers(self) -> ClusterLost:
-        """Make the error for a cluster whose workers all hang."""
+    def no_worker_answers(self) -> ClusterLost:
+        """Error for a cluster whose workers all hang."""
         return ClusterLost(
-            f"none of the {len(self.present)} workers of the Dask scheduler at {self._place()} has answered in "
-            f"{self.deadline:g} seconds: see whether they hang, and start them again."
+            f"none of the {len(self.connected)} workers of the Dask scheduler at {self._address()} has answered in "
+            f"{self.deadline:g} seconds: check whether they hang, and restart them."
         )
 
-    def _place(self) -> str:
-        return str(self.client.scheduler.address)
+    def _address(self) -> str:
+        return internals.scheduler_address(self.client)
 
-    def at_once(self, order: Callable[[], None]) -> None:
-        """Give an order in the event loop, so that all messages it makes leave together."""
+    def run_in_loop(self, function: Callable[[], None]) -> None:
+        """Call a function in the event loop, so that all messages it sends leave together."""
 
-        async def give() -> None:
-            order()
+        async def call() -> None:
+            function()
 
-        self._in_loop(give)
+        self._in_loop(call)
 
     def _in_loop(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Wait for something in the event loop, which may end before: Dask's own way would then wait for ever.
+        """Wait for a coroutine in the event loop, which may end first: Dask's ``sync`` would then wait forever.
 
-        And asyncio's would leave a coroutine that nobody awaits, where the loop has ended already.
+        And `asyncio.run_coroutine_threadsafe` would leave a coroutine that is never awaited in a loop that has ended.
         """
 
-        async def begin() -> None:
+        async def run() -> None:
             try:
-                answer.set_result(await function(*args))
-            except asyncio.CancelledError:  # a loop that ends gives up what it has begun; no exit of ours
-                answer.set_exception(CancelledError())
+                reply.set_result(await function(*args))
+            except asyncio.CancelledError:  # a loop that ends cancels its coroutines; this process goes on
+                reply.set_exception(CancelledError())
             except Exception as error:
-                answer.set_exception(error)
+                reply.set_exception(error)
 
-        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+        reply: concurrent.futures.Future[T] = concurrent.futures.Future()
         with self.scheduler_required():
-            self.client.loop.add_callback(begin)
-            while not wait([answer], timeout=QUIET).done:
+            internals.call_in_loop(self.client, run)
+            while not wait([reply], timeout=LOG_DELAY).done:
                 self.require_scheduler()
-            return answer.result()
+            return reply.result()
 
-    def ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-        """What each able worker answers, by address; an error is an answer. Who does not answer is suspect."""
-        asked = [worker.address for worker in self.able.values()]
-        answers: dict[str, Any] = {}
-        for address, answer in zip(asked, self._in_loop(self._answers, asked, function, *args), strict=True):
-            if isinstance(answer, TimeoutError):
+    def run_on_all(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+        """Results of a function in each available worker, by address, errors among them; suspect who does not reply."""
+        addresses = [worker.address for worker in self.available.values()]
+        found: dict[str, Any] = {}
+        for address, reply in zip(addresses, self._in_loop(self._replies, addresses, function, *args), strict=True):
+            if isinstance(reply, TimeoutError):
                 self.suspect(address)
-            elif isinstance(answer, dict):
-                answers |= answer
-        return answers
+            elif isinstance(reply, dict):
+                found |= reply
+        return found
 
-    async def _answers(self, asked: list[str], function: Callable[..., Any], *args: Any) -> list[Any]:
-        """Answers in the event loops of workers, which are free while they compute."""
+    async def _replies(self, addresses: list[str], function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Replies from the event loops of workers, which are free while they compute."""
 
         async def one(address: str) -> Any:
-            answer = self.client.run(function, *args, workers=[address], on_error="return")
-            return await asyncio.wait_for(answer, self.deadline)
+            reply = self.client.run(function, *args, workers=[address], on_error="return")
+            return await asyncio.wait_for(reply, self.deadline)
 
-        return await asyncio.gather(*map(one, asked), return_exceptions=True)
+        return await asyncio.gather(*map(one, addresses), return_exceptions=True)
 
-    def leave(self, function: Callable[[], object], addresses: Iterable[str]) -> None:
-        """Have workers do something when they come back; for one that does not, another does it, lest the task stay."""
+    def run_later(self, function: Callable[[], object], addresses: Iterable[str]) -> None:
+        """Run a function on workers once they are back; another worker takes the task of one that never is."""
         from distributed import fire_and_forget
 
         for address in addresses:
             fire_and_forget(self.submit(function, workers=[address], allow_other_workers=True))
 
-    def tell(self, order: Callable[[], Awaitable[object]]) -> None:
-        """Give an order that goes to all workers, and wait until it is carried out while everybody answers.
+    def broadcast(self, order: Callable[[], Awaitable[object]]) -> None:
+        """Await an order to all workers, and wait for those that are responsive.
 
-        When one of them dies meanwhile the scheduler hangs up, so the order, which may be given twice, is given again.
+        When a worker dies meanwhile the scheduler closes the connection, so the order, which must be idempotent, is
+        repeated.
         """
-        from distributed.comm import CommClosedError
-
         for left in reversed(range(ATTEMPTS)):
             try:
-                self._told(order)
+                self._broadcast_once(order)
                 break
-            except CommClosedError:
+            except internals.comm_closed_error():
                 if not left:
                     raise
-                time.sleep(PAUSE)
-                self.look()
+                time.sleep(RETRY_DELAY)
+                self.refresh()
 
-    def _told(self, order: Callable[[], Awaitable[object]]) -> None:
-        asked = [worker.address for worker in self.able.values()]
+    def _broadcast_once(self, order: Callable[[], Awaitable[object]]) -> None:
+        addresses = [worker.address for worker in self.available.values()]
 
-        async def told() -> list[Any]:
-            carried_out = asyncio.ensure_future(order())
-            carried_out.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains
-            answers = await self._answers(asked, bool)
-            everyone = len(asked) == len(self.present) and not any(isinstance(a, TimeoutError) for a in answers)
-            await asyncio.wait({carried_out}, timeout=None if everyone else 0)
-            if carried_out.done():
-                carried_out.result()
-            return answers
+        async def run() -> list[Any]:
+            done = asyncio.ensure_future(order())
+            done.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio logs it
+            replies = await self._replies(addresses, bool)
+            all_reply = len(addresses) == len(self.connected) and not any(isinstance(r, TimeoutError) for r in replies)
+            await asyncio.wait({done}, timeout=None if all_reply else 0)
+            if done.done():
+                done.result()
+            return replies
 
-        for address, answer in zip(asked, self._in_loop(told), strict=True):
-            if isinstance(answer, TimeoutError):
+        for address, reply in zip(addresses, self._in_loop(run), strict=True):
+            if isinstance(reply, TimeoutError):
                 self.suspect(address)
 
 
 def _worker(address: str, facts: dict[str, Any]) -> Worker:
     limit = int(facts.get("memory_limit") or 0)
     return Worker(str(facts["name"]), address, int(facts["nthreads"]), limit, facts["status"], facts["last_seen"])
-
-
-def _heartbeats_every(workers: int) -> float:
-    from distributed.scheduler import heartbeat_interval
-
-    return float(heartbeat_interval(workers))

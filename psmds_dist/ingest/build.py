@@ -213,8 +213,8 @@ def _pass(source: RowSource, target: Target, executor: Executor, room: int, on_p
     count = Layout(source.n).count
     work = BuildBlocks(source, target, panel_blocks(source, room), partial(Scanner, source.n, source.dtype))
     scan = Scan(source.n, source.dtype)
-    executor.prepare(partial(warm_up_scan, source.dtype.name))
-    for _, group in executor.run(work, range(count), group=group_size(source, executor, room)):
+    executor.warm_up(partial(warm_up_scan, source.dtype.name))
+    for _, group in executor.map(work, range(count), group=group_size(source, executor, room)):
         scan.add(group)
         if on_progress is not None:
             on_progress(scan.done, count)

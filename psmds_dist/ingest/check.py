@@ -89,10 +89,10 @@ def check_source(
     require_size(source.n)
     layout = Layout(source.n)
     scan = Scan(source.n, source.dtype)
-    executor.prepare(partial(warm_up_scan, source.dtype.name))
+    executor.warm_up(partial(warm_up_scan, source.dtype.name))
     room = room_for(checking, source, executor, memory_limit)
     work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n, source.dtype), room)
-    for _, group in executor.run(work, range(layout.count), group=group_size(source, executor, room)):
+    for _, group in executor.map(work, range(layout.count), group=group_size(source, executor, room)):
         scan.add(group)
         if on_progress is not None:
             on_progress(scan.done, layout.count)

@@ -67,7 +67,7 @@ def _compared(source: RowSource, suspects: Ints, executor: Executor, room: int) 
     """The worst pair of each suspect row."""
     columns = np.empty((source.n, suspects.size))
     work, size = GatherColumns(source, suspects, room), group_size(source, executor, room)
-    for _, parts in executor.run(work, range(Layout(source.n).count), group=size):
+    for _, parts in executor.map(work, range(Layout(source.n).count), group=size):
         for lo, part in parts:
             columns[lo : lo + len(part)] = part
     row = np.empty((1, source.n), source.dtype)
@@ -97,7 +97,7 @@ def count_triangles(source: RowSource, executor: Executor, room: int = PANEL_BYT
     """Look at both sides of the diagonal, in one pass."""
     work = ScanBlocks(testing_checksums(source), partial(TriangleCounter, source.n), room)
     blocks = range(Layout(source.n).count)
-    return Triangles.total(part for _, part in executor.run(work, blocks, group=group_size(source, executor, room)))
+    return Triangles.total(part for _, part in executor.map(work, blocks, group=group_size(source, executor, room)))
 
 
 def look_at_triangles(source: RowSource, rows: int = 64) -> Triangles:
@@ -144,7 +144,7 @@ def group_sizes(source: RowSource, executor: Executor, largest: float, room: int
     n = source.n
     work = ScanBlocks(testing_checksums(source), partial(GroupFinder, n, largest), room)
     blocks = range(Layout(n).count)
-    found = [labels for _, labels in executor.run(work, blocks, group=group_size(source, executor, room))]
+    found = [labels for _, labels in executor.map(work, blocks, group=group_size(source, executor, room))]
     ends: tuple[Any, Any] = (np.tile(np.arange(n), len(found)), np.concatenate(found))
     joined = coo_array((np.ones(ends[0].size, bool), ends), shape=(n, n))
     _, label = connected_components(joined, directed=False)

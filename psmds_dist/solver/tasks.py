@@ -119,7 +119,7 @@ def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layou
     """Run work over blocks and put the arrays of all groups into the order of the points."""
     points: Ints | None = None
     whole: A | None = None
-    for group, part in executor.run(work, blocks):
+    for group, part in executor.map(work, blocks):
         if len(group) == len(blocks):  # in small epochs it counts what need not be done
             whole = part
             continue

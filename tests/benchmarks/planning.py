@@ -75,7 +75,7 @@ def _round(client: Any, dims: int, epochs: int = 3) -> Record:
     layout = Layout(200_000)
     work = Nothing(layout, np.zeros((dims, layout.n), np.float32))
     executor, times = DaskExecutor(client), []
-    with mock.patch.object(pool, "SHOWN", math.inf):
+    with mock.patch.object(pool, "TASK_INTERVAL", math.inf):
         for blocks in itertools.chain(*(halves(layout, 0, epoch) for epoch in range(epochs))):
             began = time.perf_counter(), time.process_time()
             gather(executor, work, layout, blocks)

@@ -206,7 +206,9 @@ def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, 
         real(path, *given)
 
     monkeypatch.setattr(os, "rename", refuse_here)
-    with pytest.raises(StorageError, match=r"map.zarr cannot be written \(No space.*the result is in .*tmp/psmds-"):
+    with pytest.raises(
+        StorageError, match=r"map.zarr cannot be written \(No space.*the result was saved in .*tmp/psmds-"
+    ):
         mds.save(tmp_path / "map.zarr")
     (saved,) = (tmp_path / "tmp").glob("psmds-*")
     assert np.array_equal(read_result(saved).embedding, mds.embedding_)
@@ -216,7 +218,7 @@ def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, 
 
 
 def test_too_little_room_is_told_before(tmp_path):
-    with pytest.raises(StorageError, match="will take about .* but only .* are free"):
+    with pytest.raises(StorageError, match="needs about .* but only .* are free"):
         require_result_place(tmp_path / "map", overwrite=False, nbytes=2**60)
     with pytest.raises(InputError, match="cannot be written"):
         require_result_place("/proc/map", overwrite=False)

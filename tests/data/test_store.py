@@ -301,7 +301,7 @@ def test_interrupted_store_is_continued(tmp_path):
     notes.write_text("of somebody else")
     with pytest.raises(InputError, match="is unfinished"):
         open_rows(path)
-    with pytest.raises(InputError, match=r"holds dissimilarities/notes\.partial, which is none of its parts"):
+    with pytest.raises(InputError, match=r"holds dissimilarities/notes\.partial, which psmds did not write"):
         create(path, N, source_fingerprint="one")
     assert notes.read_text() == "of somebody else"
     notes.unlink()
@@ -512,9 +512,9 @@ def test_panels_and_matrices_are_told_apart(tmp_path, store):
         open_panel(store.path)
     with pytest.raises(InputError, match=r"holds a panel, not points; give a Zarr array of shape \(n, d\)"):
         open_table(path)
-    with pytest.raises(InputError, match="exists and is not a dissimilarity store, so it stays"):
+    with pytest.raises(InputError, match="exists and is not a dissimilarity store; it will not"):
         create(path, N, overwrite=True)
-    with pytest.raises(InputError, match="exists and is not a panel, so it stays"):
+    with pytest.raises(InputError, match="exists and is not a panel; it will not"):
         create_panel(store.path, N, S, overwrite=True)
 
 
@@ -638,7 +638,7 @@ def test_result_comes_back(tmp_path):
 def test_result_replaces_only_when_asked_and_only_when_complete(tmp_path):
     path = tmp_path / "r.zarr"
     write_result(path, {"x": np.ones(3)}, {})
-    with pytest.raises(InputError, match="already holds a result; give another path, or overwrite=True"):
+    with pytest.raises(InputError, match="already holds a result; choose another path or use overwrite=True"):
         write_result(path, {"x": np.zeros(3)}, {})
     with pytest.raises(TypeError):
         write_result(path, {"x": np.zeros(3)}, {"bad": object()}, overwrite=True)
@@ -651,7 +651,7 @@ def test_result_replaces_only_when_asked_and_only_when_complete(tmp_path):
 def test_a_result_that_will_have_no_place_is_told(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     for wrong in ("file/r", "file/deep/r"):
-        with pytest.raises(InputError, match=r"r cannot be written, as .*file is no directory to write in"):
+        with pytest.raises(InputError, match=r"r cannot be written because .*file is not a writable directory"):
             require_result_place(tmp_path / wrong, overwrite=True)
     require_result_place(tmp_path / "new/deep/r", overwrite=False)
     monkeypatch.setattr(os, "access", lambda folder, mode: folder != tmp_path)  # whatever the user may do

@@ -11,7 +11,7 @@ import pytest
 
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api.embed import embed
-from psmds_dist.cli.app import fit
+from psmds_dist.cli.fit import fit
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.types import InputError, WorkerError
 from psmds_dist.data import cache as rows
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 @pytest.fixture
 def executor(client):
-    wait_for(lambda: len(DaskExecutor(client)._pool.look()) == 2)
+    wait_for(lambda: len(DaskExecutor(client)._pool.refresh()) == 2)
     return DaskExecutor(client, DEADLINE)
 
 
@@ -71,17 +71,17 @@ def test_a_worker_that_hangs_costs_one_deadline_and_comes_back(client, executor,
     pids = client.run(os.getpid)
     hung, other = sorted(pids.values())
     with stopped(hung):
-        assert {pid for _, pid in executor.run(who, BLOCKS, group=group)} == {other}
+        assert {pid for _, pid in executor.map(who, BLOCKS, group=group)} == {other}
         assert executor.n_workers == 1  # so the next ones do not ask it
-        parts = list(executor.run(who, BLOCKS, group=group))
+        parts = list(executor.map(who, BLOCKS, group=group))
         assert all_blocks(parts) == list(BLOCKS)
-    wait_for(lambda: {pid for _, pid in executor.run(who, BLOCKS)} == {hung, other})
+    wait_for(lambda: {pid for _, pid in executor.map(who, BLOCKS)} == {hung, other})
 
 
 def test_a_worker_that_stops_in_a_task(client, executor, tmp_path):
     try:
         work = partial(once, place=str(tmp_path / "claim"), act=stop_myself)
-        parts = list(executor.run(work, BLOCKS, group=4))
+        parts = list(executor.map(work, BLOCKS, group=4))
         assert all_blocks(parts) == list(BLOCKS)
         assert all(total == sum(part) for part, total in parts)
     finally:
@@ -91,23 +91,23 @@ def test_a_worker_that_stops_in_a_task(client, executor, tmp_path):
 
 def test_a_straggler_is_left_alone_until_it_answers(client, executor, tmp_path):
     work = partial(once, place=str(tmp_path / "claim"), act=partial(time.sleep, 5 * DEADLINE))
-    parts = list(executor.run(work, BLOCKS, group=3))
+    parts = list(executor.map(work, BLOCKS, group=3))
     assert all_blocks(parts) == list(BLOCKS)
     assert executor.n_workers == 1  # it is at it still
-    assert len({pid for _, pid in executor.run(who, BLOCKS)}) == 1
+    assert len({pid for _, pid in executor.map(who, BLOCKS)}) == 1
     wait_for(lambda: executor.n_workers == 2)
-    assert len({pid for _, pid in executor.run(who, BLOCKS)}) == 2
+    assert len({pid for _, pid in executor.map(who, BLOCKS)}) == 2
 
 
 def test_nothing_waits_for_a_worker_that_hangs(client, executor, tmp_path):
     hung = min(client.run(os.getpid).values())
     with stopped(hung):
-        executor.prepare(os.getpid)
-        executor.require(str(tmp_path))
+        executor.warm_up(os.getpid)
+        executor.check_visible(str(tmp_path))
         assert len(executor.peak_memory()) == 1
         executor.close()
         assert len(DaskExecutor(client, DEADLINE).peak_memory()) == 1
-    assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
+    assert not [name for name in client.cluster.scheduler.worker_plugins if "psmds" in name]
 
 
 def hold_rows(path):
@@ -123,7 +123,7 @@ def test_a_worker_that_hangs_at_the_end_lets_go_of_its_rows_when_it_comes_back(c
     client.run(hold_rows, tmp_path / "m")
     assert set(client.run(held_rows).values()) == {1}
     with stopped(min(client.run(os.getpid).values())):
-        assert len({pid for _, pid in executor.run(who, BLOCKS)}) == 1
+        assert len({pid for _, pid in executor.map(who, BLOCKS)}) == 1
         executor.close()
     wait_for(lambda: set(client.run(held_rows).values()) == {0})
 
@@ -131,7 +131,7 @@ def test_a_worker_that_hangs_at_the_end_lets_go_of_its_rows_when_it_comes_back(c
 def test_a_cluster_that_hangs_is_told(client, executor):
     with (
         stopped(*client.run(os.getpid).values()),
-        pytest.raises(WorkerError, match=r"none of the 2 workers of .* has answered in 1 seconds: see whether"),
+        pytest.raises(WorkerError, match=r"none of the 2 workers of .* has answered in 1 seconds: check whether"),
     ):
         DaskExecutor(client, 1)
 
@@ -164,12 +164,12 @@ def test_the_command_has_the_same_deadline():
     assert option.default == DEADLINE_OF_EXECUTOR
 
 
-def test_pace():
+def test_time_limits_follow_the_slowest_call():
     stragglers = StragglerDetector(10)
     assert stragglers.limit("read", [], 100, 1) == 10 * UNKNOWN  # a first read can be long
     assert stragglers.limit("read", [1.0, 3.0, 99.0], 100, 2) == FACTOR * 3 * 100 / 2
     assert stragglers.limit("read", [0.001], 100, 2) == 10
-    stragglers.note("read", [1.0, 3.0, 99.0])
-    stragglers.note("read", [0.1, 0.1])
+    stragglers.record("read", [1.0, 3.0, 99.0])
+    stragglers.record("read", [0.1, 0.1])
     assert stragglers.limit("read", [0.1], 100, 1) == FACTOR * 3 * 100  # the slowest call had to read
     assert stragglers.limit("other", [], 1, 1) == 10 * UNKNOWN

@@ -35,7 +35,7 @@ def asked(monkeypatch):
 
         return counted
 
-    monkeypatch.setattr(dispatch.MapCall, "_ask", counting("directly", dispatch.MapCall._ask))
+    monkeypatch.setattr(dispatch.MapCall, "_call", counting("directly", dispatch.MapCall._call))
     monkeypatch.setattr(dispatch.MapCall, "_submit", counting("tasks", dispatch.MapCall._submit))
     return counts
 
@@ -43,10 +43,10 @@ def asked(monkeypatch):
 @pytest.fixture(params=[True, False], ids=["reached", "through the scheduler"])
 def executor(client, monkeypatch, request):
     """An executor whose next calls are direct."""
-    monkeypatch.setattr(workers, "SHOWN", 600.0)
+    monkeypatch.setattr(workers, "TASK_INTERVAL", 600.0)
     monkeypatch.setattr(client, "direct_to_workers", request.param)
     executor = DaskExecutor(with_workers(client, 2))
-    assert all_blocks(executor.run(total, BLOCKS)) == list(BLOCKS)
+    assert all_blocks(executor.map(total, BLOCKS)) == list(BLOCKS)
     return executor
 
 
@@ -80,7 +80,7 @@ def napping(blocks):
 
 def test_the_second_call_is_direct_and_answers_the_same(executor, asked):
     x = np.arange(10.0)
-    parts = list(executor.run(partial(half, x=x), BLOCKS))
+    parts = list(executor.map(partial(half, x=x), BLOCKS))
     assert asked == {"directly": 2, "tasks": 0}
     assert sorted(b for part, _ in parts for b in part) == list(BLOCKS)
     for part, answer in parts:
@@ -88,23 +88,23 @@ def test_the_second_call_is_direct_and_answers_the_same(executor, asked):
 
 
 def test_the_scheduler_is_shown_a_task_now_and_then(client, asked, monkeypatch):
-    monkeypatch.setattr(workers, "SHOWN", 1.0)
+    monkeypatch.setattr(workers, "TASK_INTERVAL", 1.0)
     executor = DaskExecutor(client)
-    end = time.monotonic() + 2.5 * workers.SHOWN
+    end = time.monotonic() + 2.5 * workers.TASK_INTERVAL
     while time.monotonic() < end:
-        list(executor.run(total, BLOCKS))
+        list(executor.map(total, BLOCKS))
     assert asked["tasks"] in (4, 6)  # at the beginning and after each second, unless the machine stops for one
     assert asked["directly"] > asked["tasks"]
 
 
 def test_a_call_with_nothing_for_some_of_the_workers_is_direct(executor, asked):
-    assert all_blocks(executor.run(total, [4, 5])) == [4, 5]
+    assert all_blocks(executor.map(total, [4, 5])) == [4, 5]
     assert asked == {"directly": 1, "tasks": 0}
 
 
 def test_large_work_and_many_parts_go_by_tasks(executor, asked):
-    list(executor.run(partial(half, x=np.ones(INLINE // 8)), BLOCKS))
-    list(executor.run(total, BLOCKS, group=4))
+    list(executor.map(partial(half, x=np.ones(INLINE // 8)), BLOCKS))
+    list(executor.map(total, BLOCKS, group=4))
     assert asked["directly"] == 0
     assert asked["tasks"] > 2
 
@@ -112,23 +112,23 @@ def test_large_work_and_many_parts_go_by_tasks(executor, asked):
 @pytest.mark.parametrize("error", [InputError("the matrix is blue."), OSError(5, "Input/output error", "x.npy")])
 def test_an_error_of_the_work_comes_as_itself(executor, asked, error):
     with pytest.raises(type(error)) as caught:
-        list(executor.run(partial(failing, error=error), BLOCKS))
+        list(executor.map(partial(failing, error=error), BLOCKS))
     assert str(caught.value) == str(error)
     assert asked == {"directly": 2, "tasks": 0}
-    assert len(list(executor.run(total, BLOCKS))) == 2
+    assert len(list(executor.map(total, BLOCKS))) == 2
 
 
 def test_a_worker_that_dies_is_made_up_for_and_its_successor_asked_again(executor, client, asked, tmp_path, quiet):
     before = set(client.run(os.getpid).values())
     work = partial(dying, place=tmp_path / "died", once=True)
-    parts = list(executor.run(work, BLOCKS))
+    parts = list(executor.map(work, BLOCKS))
     assert sorted(b for part, _ in parts for b in part) == list(BLOCKS)
     assert all(answer == sum(part) for part, answer in parts)
     assert (asked["directly"], asked["tasks"] >= 1) == (2, True)
     wait_for(lambda: len(client.run(os.getpid)) == 2 and set(client.run(os.getpid).values()) != before)
     asked.update(directly=0, tasks=0)
-    time.sleep(workers.RECENT)
-    assert {pid for _, pid in executor.run(napping, BLOCKS)} == set(client.run(os.getpid).values())
+    time.sleep(workers.REFRESH_INTERVAL)
+    assert {pid for _, pid in executor.map(napping, BLOCKS)} == set(client.run(os.getpid).values())
     assert asked == {"directly": 2, "tasks": 0}
 
 
@@ -148,7 +148,7 @@ def psmds_tasks(dask_scheduler):
 @pytest.mark.usefixtures("quiet", "uncollected")
 def test_a_call_that_lost_a_worker_leaves_nothing_on_the_cluster(executor, client, asked, tmp_path):
     work = partial(dying, place=tmp_path / "died", once=True)
-    assert all_blocks(executor.run(work, BLOCKS)) == list(BLOCKS)
+    assert all_blocks(executor.map(work, BLOCKS)) == list(BLOCKS)
     assert (asked["directly"], asked["tasks"] >= 1) == (2, True)
     executor.close()
     wait_for(lambda: not client.run_on_scheduler(psmds_tasks), seconds=20)
@@ -157,7 +157,7 @@ def test_a_call_that_lost_a_worker_leaves_nothing_on_the_cluster(executor, clien
 
 @pytest.mark.usefixtures("uncollected")
 def test_answers_are_let_go_of_with_their_call(executor, asked):
-    (_, answer), _ = executor.run(partial(half, x=np.ones(100)), BLOCKS)
+    (_, answer), _ = executor.map(partial(half, x=np.ones(100)), BLOCKS)
     assert asked == {"directly": 2, "tasks": 0}
     gone = weakref.ref(answer)
     del answer
@@ -166,32 +166,32 @@ def test_answers_are_let_go_of_with_their_call(executor, asked):
 
 def test_work_that_kills_every_worker_ends_in_a_sentence(executor, client, tmp_path, quiet):
     with pytest.raises(WorkerError, match="lost its workers 4 times"):
-        list(executor.run(partial(dying, place=tmp_path / "died", once=False), BLOCKS))
+        list(executor.map(partial(dying, place=tmp_path / "died", once=False), BLOCKS))
     with_workers(client, 2)
 
 
 def test_a_worker_that_joins_is_asked_like_the_others(executor, client, asked):
     with_workers(client, 3)
-    time.sleep(workers.RECENT)
-    assert len({pid for _, pid in executor.run(napping, BLOCKS)}) == 3
+    time.sleep(workers.REFRESH_INTERVAL)
+    assert len({pid for _, pid in executor.map(napping, BLOCKS)}) == 3
     assert asked == {"directly": 3, "tasks": 0}
     with_workers(client, 2)
-    assert len({pid for _, pid in executor.run(napping, BLOCKS)}) == 2
+    assert len({pid for _, pid in executor.map(napping, BLOCKS)}) == 2
 
 
 def test_a_client_that_was_closed_between_two_calls_is_told(client):
     with Client(client.scheduler.address, set_as_default=False) as other:
         executor = DaskExecutor(other)
-        list(executor.run(total, BLOCKS))
+        list(executor.map(total, BLOCKS))
         other.close()
         with pytest.raises(ClusterLost, match="or the client was closed"):
-            list(executor.run(total, BLOCKS))
+            list(executor.map(total, BLOCKS))
 
 
 CALLS = {
-    "run": lambda executor: list(executor.run(total, BLOCKS)),
-    "ask": lambda executor: executor.memory(),
-    "tell": lambda executor: executor.prepare(bool),
+    "map": lambda executor: list(executor.map(total, BLOCKS)),
+    "run_on_all": lambda executor: executor.memory_usage(),
+    "broadcast": lambda executor: executor.warm_up(bool),
 }
 
 
@@ -204,9 +204,9 @@ def test_nobody_waits_for_a_loop_that_ends_before_it_comes_to_a_call(executor, c
             call(executor)
         told.append(str(caught.value))
 
-    list(executor.run(total, BLOCKS))
+    list(executor.map(total, BLOCKS))
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "RECENT", 600.0)
+        patch.setattr(workers, "REFRESH_INTERVAL", 600.0)
         patch.setattr(client.loop, "add_callback", lambda *_: patch.setattr(client, "status", "closed"))
         caller = Thread(target=run, daemon=True)
         caller.start()
@@ -222,9 +222,9 @@ def test_a_call_that_the_loop_gives_up_as_it_ends_is_told(executor, client, monk
             patch.setattr(client, "status", "closed")
             raise asyncio.CancelledError
 
-        patch.setattr(workers.WorkerPool, "_identity", given_up)
+        patch.setattr(workers.WorkerPool, "_identify", given_up)
         with pytest.raises(ClusterLost, match="or the client was closed"):
-            executor.memory()
+            executor.memory_usage()
 
 
 def slow_over_three(blocks):
@@ -234,11 +234,11 @@ def slow_over_three(blocks):
 
 def test_leaving_early_waits_for_nobody(executor, asked):
     began = time.monotonic()
-    for _ in executor.run(slow_over_three, BLOCKS):
+    for _ in executor.map(slow_over_three, BLOCKS):
         break
     assert time.monotonic() - began < 2.5
     assert asked["directly"] == 2
-    assert all_blocks(executor.run(total, BLOCKS)) == list(BLOCKS)
+    assert all_blocks(executor.map(total, BLOCKS)) == list(BLOCKS)
 
 
 def forget(dask_worker):
@@ -246,11 +246,11 @@ def forget(dask_worker):
 
 
 def test_a_successor_at_the_same_address_is_taught_anew(executor, client, asked, quiet):
-    list(executor.run(total, BLOCKS))
+    list(executor.map(total, BLOCKS))
     assert all(client.run(forget).values())
-    assert all_blocks(executor.run(total, BLOCKS)) == list(BLOCKS)
+    assert all_blocks(executor.map(total, BLOCKS)) == list(BLOCKS)
     assert asked == {"directly": 4, "tasks": 2}
-    list(executor.run(total, BLOCKS))
+    list(executor.map(total, BLOCKS))
     assert asked == {"directly": 6, "tasks": 2}
 
 
@@ -279,10 +279,10 @@ def needs(dask_scheduler):
 
 def test_the_scheduler_sees_that_workers_asked_directly_are_needed(executor, client, asked):
     wait_for(lambda: client.run_on_scheduler(needs)[0])
-    list(executor.run(total, BLOCKS))
+    list(executor.map(total, BLOCKS))
     wait_for(lambda: client.run_on_scheduler(needs) == (False, []))
     for _ in range(20):
-        list(executor.run(total, BLOCKS))
+        list(executor.map(total, BLOCKS))
         assert client.run_on_scheduler(needs) == (False, [])
     assert asked == {"directly": 42, "tasks": 0}
 
@@ -294,8 +294,8 @@ def unrunnable(dask_scheduler):
 def test_the_scheduler_sees_at_once_that_a_worker_which_joined_is_needed_and_one_that_left_is_not(executor, client):
     for count in (2, 3, 2):
         with_workers(client, count)
-        time.sleep(workers.RECENT)
-        list(executor.run(total, BLOCKS))
+        time.sleep(workers.REFRESH_INTERVAL)
+        list(executor.map(total, BLOCKS))
         wait_for(lambda: client.run_on_scheduler(needs) == (False, []), seconds=5)
         wait_for(lambda: not client.run_on_scheduler(unrunnable), seconds=5)
 
@@ -306,8 +306,8 @@ def tasks_of(dask_worker):
 
 def test_what_stays_with_the_workers_ends_with_the_run_and_comes_again_with_the_next(executor, client):
     gc.collect()  # tasks of other executors go with them
-    list(executor.run(total, BLOCKS))
+    list(executor.map(total, BLOCKS))
     executor.close()
     wait_for(lambda: not any(client.run(tasks_of).values()), seconds=5)
-    list(executor.run(total, BLOCKS))
+    list(executor.map(total, BLOCKS))
     wait_for(lambda: client.run_on_scheduler(needs) == (False, []), seconds=5)

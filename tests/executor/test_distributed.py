@@ -289,7 +289,7 @@ def test_memory_of_workers_stays_in_the_budget(tmp_path):
         store[lo : lo + 100] = np.abs(points[lo : lo + 100, None] - points[None]).sum(axis=2)
     with local_client(workers=1, threads=1) as client:
         executor = DaskExecutor(client)
-        executor.prepare(partial(warm_up_solver, 2, "float32", 2))
+        executor.warm_up(partial(warm_up_solver, 2, "float32", 2))
         [before] = executor.peak_memory().values()
         config = SolverConfig(max_epochs=3)
         result = embed(open_rows(tmp_path / "m"), config, executor, memory_limit=budget, init="random")
@@ -364,7 +364,9 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     assert process.returncode == 130, err
     assert "interrupted" in out
     assert "Traceback" not in err
-    assert re.fullmatch(r"Error: interrupted: .* best map so far; the same command with --resume goes on\.\n", err)
+    assert re.fullmatch(
+        r"Error: interrupted: .* best map so far; rerun the same command with --resume to continue\.\n", err
+    )
     result = read_result(target)
     assert result.attributes["stop_reason"] == "interrupted"
     assert len(result.history) > 3
@@ -401,7 +403,7 @@ def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(
     assert "cut short, this is the best map so far" in done.stdout
     assert re.search(
         rf"Error: one worker after the other died .*; {target} holds the best map so far; the same command with "
-        r"--resume goes on\.\n$",
+        r"with --resume to continue\.\n$",
         done.stderr,
     )
     assert read_result(target).attributes["stop_reason"] == "workers_died"
@@ -538,5 +540,5 @@ def test_a_scheduler_that_dies_while_a_dask_array_is_computed(matrix, tmp_path):
             return rows
 
         lazily = dask.array.from_array(matrix, chunks=300).map_blocks(deadly, meta=matrix[:0, :0])
-        with pytest.raises(ClusterLost, match=r"connection to the Dask scheduler broke \(\S+\): see whether it still"):
+        with pytest.raises(ClusterLost, match=r"connection to the Dask scheduler broke \(\S+\): check that it still"):
             PatternSearchMDS(client=client, scratch=tmp_path, **SETTINGS).fit(lazily)

@@ -28,7 +28,7 @@ from psmds_dist.executor import workers as pool
 from psmds_dist.executor.dispatch import Assignment, MapCall, Task
 from psmds_dist.executor.stragglers import StragglerDetector
 from psmds_dist.kernels.jit import available_threads
-from tests.clusters import all_blocks, wait_for
+from tests.clusters import all_blocks, wait_for, with_workers
 
 BLOCKS = range(3, 40)
 
@@ -78,7 +78,7 @@ def threads_of_kernels(blocks):
 
 
 def test_every_block_is_in_exactly_one_group(executor):
-    parts = list(executor.run(total, BLOCKS))
+    parts = list(executor.map(total, BLOCKS))
     assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
     assert len(parts) == executor.n_workers
     assert all(result == sum(group) for group, result in parts)
@@ -86,17 +86,17 @@ def test_every_block_is_in_exactly_one_group(executor):
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
 def test_groups_are_bounded(executor, size):
-    parts = list(executor.run(total, BLOCKS, group=size))
+    parts = list(executor.map(total, BLOCKS, group=size))
     assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
     assert max(len(group) for group, _ in parts) <= size
 
 
 def test_no_blocks_no_calls(executor):
-    assert list(executor.run(total, [])) == []
+    assert list(executor.map(total, [])) == []
 
 
 def test_both_workers_take_part(client):
-    assert len({pid for _, pid in DaskExecutor(client).run(napping, BLOCKS)}) == 2
+    assert len({pid for _, pid in DaskExecutor(client).map(napping, BLOCKS)}) == 2
 
 
 def is_at_work(key, task):
@@ -109,7 +109,7 @@ def is_at_work(key, task):
 )
 def test_an_error_in_work_comes_as_itself_and_leaves_nothing_running(executor, error):
     with pytest.raises(type(error)) as caught:
-        list(executor.run(partial(failing, error=error), BLOCKS, group=1))
+        list(executor.map(partial(failing, error=error), BLOCKS, group=1))
     assert str(caught.value) == str(error)
     assert caught.value.__cause__ is not caught.value
     del caught
@@ -117,12 +117,12 @@ def test_an_error_in_work_comes_as_itself_and_leaves_nothing_running(executor, e
     if isinstance(executor, DaskExecutor):
         scheduler = executor._client.cluster.scheduler
         wait_for(lambda: not [key for key, task in scheduler.tasks.items() if is_at_work(key, task)])
-    assert len(list(executor.run(total, BLOCKS))) == executor.n_workers  # and all are free for the next
+    assert len(list(executor.map(total, BLOCKS))) == executor.n_workers  # and all are free for the next
 
 
 def test_leaving_a_run_early_cancels_the_rest(client):
     began = time.monotonic()
-    for _ in DaskExecutor(client).run(napping, range(40), group=1):
+    for _ in DaskExecutor(client).map(napping, range(40), group=1):
         break
     scheduler = client.cluster.scheduler
     wait_for(lambda: not [key for key in scheduler.tasks if str(key).startswith("psmds")])
@@ -130,13 +130,13 @@ def test_leaving_a_run_early_cancels_the_rest(client):
 
 
 def test_threads_in_a_task_are_those_of_the_worker(client):
-    assert {n for _, n in DaskExecutor(client).run(threads_of_kernels, BLOCKS)} == {1}
+    assert {n for _, n in DaskExecutor(client).map(threads_of_kernels, BLOCKS)} == {1}
 
 
 @pytest.mark.parametrize("threads", [1, 2, None])
 def test_threads_in_process(threads):
     before = numba.get_num_threads()
-    [(_, used)] = InProcessExecutor(threads).run(threads_of_kernels, BLOCKS)
+    [(_, used)] = InProcessExecutor(threads).map(threads_of_kernels, BLOCKS)
     assert used == min(threads or available_threads(), available_threads())
     assert numba.get_num_threads() == before
 
@@ -162,7 +162,7 @@ def held_by(executor):
 
 def test_close_lets_go_of_the_rows(executor):
     source = ArrayRows(np.ones((500, 500)))  # float64, so float32 rows must be cached
-    held = [nbytes for _, nbytes in executor.run(partial(_hold_some, source=source), range(32))]
+    held = [nbytes for _, nbytes in executor.map(partial(_hold_some, source=source), range(32))]
     assert len(held) == executor.n_workers
     assert min(held) >= 500 * 500 * 4 // 2
     assert set(held_by(executor)) == {1}
@@ -172,8 +172,8 @@ def test_close_lets_go_of_the_rows(executor):
 
 def test_runs_of_one_process_hold_rows_each_for_itself():
     one, other = InProcessExecutor(), InProcessExecutor()
-    list(one.run(partial(_hold_some, source=ArrayRows(np.ones((500, 500)))), range(32)))
-    list(other.run(partial(_hold_some, source=ArrayRows(np.zeros((500, 500)))), range(32)))
+    list(one.map(partial(_hold_some, source=ArrayRows(np.ones((500, 500)))), range(32)))
+    list(other.map(partial(_hold_some, source=ArrayRows(np.zeros((500, 500)))), range(32)))
     assert (held_by(one), held_by(other)) == ([1], [1])
     other.close()
     assert (held_by(one), held_by(other)) == ([1], [0])
@@ -192,7 +192,7 @@ def test_peak_memory_is_that_of_each_worker_alone(client):
 def test_a_worker_killed_in_a_task_is_made_up_for(client, tmp_path, quiet):
     executor = DaskExecutor(client)
     work = partial(dying_once, place=str(tmp_path / "died"))
-    parts = list(executor.run(work, BLOCKS, group=2))
+    parts = list(executor.map(work, BLOCKS, group=2))
     assert (tmp_path / "died").exists()
     assert sorted(b for group, _ in parts for b in group) == list(BLOCKS)
 
@@ -203,7 +203,7 @@ def test_cancelled_tasks_are_issued_again(client, quiet):
     call = MapCall(executor._pool, StragglerDetector(30), napping)
     results = call.results(BLOCKS, 10)
     first = next(results)
-    pending = [future for future in call._out if future.status == "pending"]
+    pending = [future for future in call._in_flight if future.status == "pending"]
     client.cancel(pending, force=True)
     parts = [first, *results]
     assert pending
@@ -225,18 +225,18 @@ class Evaporated:
 def test_an_answer_that_is_lost_before_it_is_fetched_is_asked_for_again(client):
     executor = DaskExecutor(client)
     call, part = MapCall(executor._pool, StragglerDetector(30), total), Task([3, 4])
-    call._open[part] = None
-    assert list(call._take(Evaporated(), Assignment(part, next(iter(executor._pool.able.values()))))) == []
-    assert part in call._open
+    call._unfinished[part] = None
+    assert list(call._collect(Evaporated(), Assignment(part, next(iter(executor._pool.available.values()))))) == []
+    assert part in call._unfinished
     assert part.losses == 1
-    call._look_after()
-    [future] = call._out
-    assert list(call._take(future, call._out.pop(future))) == [([3, 4], 7)]
+    call._check_workers()
+    [future] = call._in_flight
+    assert list(call._collect(future, call._in_flight.pop(future))) == [([3, 4], 7)]
 
 
 def test_a_client_that_is_about_to_lose_its_scheduler_knows_no_more_than_before(client, monkeypatch):
     executor = DaskExecutor(client)
-    before = executor._pool.look()
+    before = executor._pool.refresh()
     future = client.submit(int, pure=False)
 
     def closing(*args, **kwargs):
@@ -244,7 +244,7 @@ def test_a_client_that_is_about_to_lose_its_scheduler_knows_no_more_than_before(
 
     monkeypatch.setattr(client, "scheduler_info", closing)
     monkeypatch.setattr(client, "who_has", closing)
-    assert executor._pool.look() == before
+    assert executor._pool.refresh() == before
     assert executor._pool.holders(future) == set()
 
 
@@ -259,11 +259,12 @@ def test_a_task_that_comes_after_the_scheduler_was_lost_ends_in_a_sentence(clien
 def test_work_that_kills_every_worker_ends_in_a_sentence(quiet):
     with local_client(2, 1) as client:
         with pytest.raises(WorkerError, match=r"lost its workers 4 times .* out of memory: lower memory_limit"):
-            list(DaskExecutor(client).run(ending_the_process, range(2)))
-        assert all_blocks(DaskExecutor(client).run(total, BLOCKS)) == list(BLOCKS)  # the cluster is of use still
+            list(DaskExecutor(client).map(ending_the_process, range(2)))
+        assert all_blocks(DaskExecutor(client).map(total, BLOCKS)) == list(BLOCKS)  # the cluster is of use still
 
 
 def test_interrupts_do_not_reach_workers_the_restarted_ones_neither(client, quiet):
+    with_workers(client, 2)
     pids = set(client.run(os.getpid).values())
     replace_one(client)
     before = client.run(os.getpid)
@@ -279,15 +280,15 @@ def _mark(place):
         pass
 
 
-def test_prepare_runs_on_workers_that_come_later(client, tmp_path, quiet):
+def test_warm_up_runs_on_workers_that_come_later(client, tmp_path, quiet):
     executor = DaskExecutor(client)
-    executor.prepare(partial(_mark, str(tmp_path)))
+    executor.warm_up(partial(_mark, str(tmp_path)))
     pids = {str(os.getpid()), *map(str, client.run(os.getpid).values())}
     assert {place.name for place in tmp_path.iterdir()} == pids
     replace_one(client)
     wait_for(lambda: len(list(tmp_path.iterdir())) == 4)
     executor.close()
-    assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
+    assert not [name for name in client.cluster.scheduler.worker_plugins if "psmds" in name]
 
 
 def dying_once_there(place, here):
@@ -297,11 +298,11 @@ def dying_once_there(place, here):
 
 def test_a_worker_that_dies_while_all_are_prepared_is_made_up_for(client, tmp_path, quiet):
     executor = DaskExecutor(client)
-    executor.prepare(partial(dying_once_there, str(tmp_path / "died"), os.getpid()))
+    executor.warm_up(partial(dying_once_there, str(tmp_path / "died"), os.getpid()))
     assert (tmp_path / "died").exists()
-    assert all_blocks(executor.run(total, [1, 2])) == [1, 2]
+    assert all_blocks(executor.map(total, [1, 2])) == [1, 2]
     executor.close()
-    assert not [name for name in client.cluster.scheduler.worker_plugins if "prepare" in name]
+    assert not [name for name in client.cluster.scheduler.worker_plugins if "psmds" in name]
 
 
 @pytest.mark.slow
@@ -354,17 +355,17 @@ def test_a_worker_with_another_version_is_told(client, monkeypatch):
 
 
 def test_a_store_that_a_worker_cannot_see_is_told(client, tmp_path):
-    executor = DaskExecutor(client)
-    executor.require(str(tmp_path))
+    executor = DaskExecutor(with_workers(client, 2))
+    executor.check_visible(str(tmp_path))
     with pytest.raises(InputError, match=r"2 of 2 workers \(first tcp://.*\) cannot see .*nowhere: put it where"):
-        executor.require(str(tmp_path / "nowhere"))
-    executor.require("s3://bucket/matrix.zarr")  # not a path: nothing to say yet
-    InProcessExecutor().require(str(tmp_path / "nowhere"))
+        executor.check_visible(str(tmp_path / "nowhere"))
+    executor.check_visible("s3://bucket/matrix.zarr")  # not a path: nothing to say yet
+    InProcessExecutor().check_visible(str(tmp_path / "nowhere"))
 
 
 def test_large_coordinates_do_not_warn(client):
     work = partial(_length, payload=np.zeros(2_000_000))
-    assert {n for _, n in DaskExecutor(client).run(work, [0, 1])} == {2_000_000}
+    assert {n for _, n in DaskExecutor(client).map(work, [0, 1])} == {2_000_000}
 
 
 def _length(blocks, payload):
@@ -400,7 +401,7 @@ def test_what_is_no_client_is_refused(client):
 def test_a_scheduler_without_workers_is_told(monkeypatch):
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr(on_dask, "PATIENCE", 1)
+    monkeypatch.setattr(on_dask, "WORKER_TIMEOUT", 1)
     with (
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -410,28 +411,28 @@ def test_a_scheduler_without_workers_is_told(monkeypatch):
 
 
 def test_a_wait_for_busy_workers_is_told(client, caplog, monkeypatch):
-    monkeypatch.setattr(pool, "QUIET", 0.1)
+    monkeypatch.setattr(pool, "LOG_DELAY", 0.1)
     caplog.set_level("INFO", "psmds_dist")
     busy = client.map(time.sleep, [1, 1], pure=False)
     DaskExecutor(client)
     (told,) = [record.message for record in caplog.records if record.name.startswith("psmds_dist")]
-    assert re.fullmatch("all workers of tcp://.* are busy: waiting for one", told)
+    assert re.fullmatch("all workers of tcp://.* are busy; waiting for one", told)
     client.cancel(busy)
 
 
 def test_a_wait_for_workers_is_told_and_an_adaptive_cluster_starts_one(caplog, monkeypatch):
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr(pool, "QUIET", 0.1)
+    monkeypatch.setattr(pool, "LOG_DELAY", 0.1)
     caplog.set_level("INFO", "psmds_dist")
     with (
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1", threads_per_worker=1) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         cluster.adapt(minimum=0, maximum=1, interval="200ms")
-        assert list(DaskExecutor(client).run(total, [1, 2])) == [([1, 2], 3)]
+        assert list(DaskExecutor(client).map(total, [1, 2])) == [([1, 2], 3)]
     told, *_ = [record.message for record in caplog.records if record.name.startswith("psmds_dist")]
-    assert re.fullmatch("no worker is connected to tcp://.*: waiting for one", told)
+    assert re.fullmatch("no worker is connected to tcp://.*; waiting for one", told)
 
 
 def test_a_cluster_between_workers_is_waited_for():
@@ -486,14 +487,14 @@ def test_a_cluster_that_loses_its_workers_for_good_ends_the_wait():
         cluster.scale(0)
         wait_for(lambda: not alone.scheduler_info(n_workers=-1)["workers"])
         with pytest.raises(WorkerError, match="has had no free worker for [0-9]+ seconds"):
-            list(executor.run(total, [1, 2]))
+            list(executor.map(total, [1, 2]))
 
 
 @pytest.mark.slow
 def test_workers_that_hang_while_they_start_end_in_a_sentence(tmp_path, monkeypatch):
     import dask
 
-    monkeypatch.setattr(starting, "PATIENCE", 4)
+    monkeypatch.setattr(starting, "WORKER_TIMEOUT", 4)
     (tmp_path / "stopping.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
     began = psutil.Process().children(recursive=True)
     with (

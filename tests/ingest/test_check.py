@@ -33,13 +33,13 @@ class Serial:
         self._group = group
         self._random = np.random.default_rng(seed)
 
-    def run(self, work, blocks, *, group=None):
+    def map(self, work, blocks, *, group=None):
         size = self._group or group or len(blocks)
         groups = [blocks[k : k + size] for k in range(0, len(blocks), size)]
         for k in self._random.permutation(len(groups)):
             yield groups[k], work(groups[k])
 
-    def prepare(self, function):
+    def warm_up(self, function):
         function()
 
     def close(self):

@@ -243,7 +243,7 @@ def test_attributes():
     assert mds.agreement_.shape == (1,)
     assert (mds.agreement_ >= 0).all()
     assert mds.seed_ == 0
-    assert set(mds.seconds_) == {"check", "panel", "landmarks", "placement", "refinement", "evaluate"}
+    assert set(mds.seconds_) == {"check", "panel", "landmarks", "placement", "refinement", "evaluation"}
     assert mds.n_features_in_ == N
     placed = fitted(matrix(), n_init=1)
     assert placed.agreement_.shape == (0,)

@@ -41,10 +41,10 @@ class Serial:
     def __init__(self, group=None):
         self._group = group
 
-    def prepare(self, function):
+    def warm_up(self, function):
         function()
 
-    def run(self, work, blocks, *, group=None):
+    def map(self, work, blocks, *, group=None):
         size = self._group or group or len(blocks)
         for k in range(0, len(blocks), size):
             part = list(blocks[k : k + size])

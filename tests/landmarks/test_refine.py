@@ -71,7 +71,7 @@ class Scattered:
     def __init__(self, group, seed):
         self.group, self.random = group, np.random.default_rng(seed)
 
-    def run(self, work, blocks, *, group=None):
+    def map(self, work, blocks, *, group=None):
         blocks = self.random.permutation(list(blocks)).tolist()
         for k in range(0, len(blocks), self.group):
             yield (part := blocks[k : k + self.group]), work(part)

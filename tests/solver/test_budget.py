@@ -10,6 +10,7 @@ import pytest
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
+from psmds_dist.core.executor import MemoryUsage
 from psmds_dist.data.points import open_points
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
@@ -97,8 +98,8 @@ def test_a_process_stays_inside_its_limit_and_an_interpreter(folder, kind):
 @pytest.fixture
 def greedy(monkeypatch):
     """A process that seems to take a terabyte as soon as a run is over."""
-    seen = itertools.chain([(10**8, 10**8)], itertools.repeat((10**12, 10**12)))
-    monkeypatch.setattr(InProcessExecutor, "memory", lambda self: {"in-process": next(seen)})
+    seen = itertools.chain([MemoryUsage(10**8, 10**8)], itertools.repeat(MemoryUsage(10**12, 10**12)))
+    monkeypatch.setattr(InProcessExecutor, "memory_usage", lambda self: {"in-process": next(seen)})
 
 
 @pytest.mark.parametrize("estimator", [PatternSearchMDS(max_epochs=2), LandmarkMDS(n_landmarks=20)])

@@ -137,8 +137,8 @@ def test_what_is_gathered_is_in_the_order_of_points_however_it_arrives():
     columns = np.array([5, 1, 98])
 
     class Scrambled(InProcessExecutor):
-        def run(self, work, blocks, *, group=None):
-            parts = list(super().run(work, blocks, group=4))
+        def map(self, work, blocks, *, group=None):
+            parts = list(super().map(work, blocks, group=4))
             return iter(parts[::-1])
 
     blocks = [30, 2, 17, 32, 5, 4, 31]

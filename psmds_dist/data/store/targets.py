@@ -72,7 +72,7 @@ class _Unfinished:
         except OSError as error:
             reason = error.strerror or error
             raise StorageError(
-                f"{self.path} cannot be written ({reason}): make room there and run it again, or give another path."
+                f"{self.path} cannot be written ({reason}); free some space and rerun, or choose another path."
             ) from None
 
     def read(self, lo: int, hi: int, out: Rows) -> None:

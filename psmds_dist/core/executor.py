@@ -1,0 +1,94 @@
+"""The interface of executors: who runs the work of a solve, a check or a build."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+R = TypeVar("R")
+
+
+class MemoryUsage(NamedTuple):
+    """Resident bytes of a process, now and at their peak."""
+
+    resident: int
+    peak: int
+
+
+class Executor(ABC):
+    """Runs work over blocks of rows, in this process or on workers elsewhere.
+
+    A subclass must define `n_workers`, `map` and `memory_limit`. The other methods have defaults that suit workers in
+    this process, or processes on this machine that need no preparation. ``tests/conformance/test_executors.py`` tests
+    any executor. Results do not depend on the executor, to the last bit: whoever calls `map` puts them in order.
+
+    Work is a picklable callable that takes the numbers of blocks. It starts parallel kernels, so an executor calls it
+    by `psmds_dist.executor.run_work`. It caches rows in the process it runs in until `close` calls
+    `psmds_dist.executor.clear_row_cache` there.
+    """
+
+    in_process: bool = False
+    """Whether all work is done in this process, so that arrays in memory need not be stored for it."""
+
+    @property
+    @abstractmethod
+    def n_workers(self) -> int:
+        """Workers that share the work now; each may take the bytes of a memory limit."""
+
+    @abstractmethod
+    def map(
+        self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
+    ) -> Iterator[tuple[Sequence[int], R]]:
+        """Call ``work`` on groups of ``blocks`` and yield ``(group, result)`` as they finish, in any order.
+
+        Every block is in exactly one yielded group. An error of the work is raised as it is. Whoever closes the
+        iterator early needs no further results.
+
+        Parameters
+        ----------
+        work : callable
+            What to do with a sequence of blocks.
+        blocks : sequence of int
+            All blocks of this call.
+        group : int, optional
+            Most blocks in a group; by default each worker gets one group.
+        """
+
+    @abstractmethod
+    def memory_limit(self) -> int:
+        """Bytes that each worker may take where the user sets no limit."""
+
+    def broadcast(self, function: Callable[[], object]) -> None:  # noqa: B027 - a default
+        """Call a function once in every other process that works, present or to come. Default: there is none."""
+
+    def warm_up(self, function: Callable[[], object]) -> None:
+        """Call a function that compiles kernels here, which fills their cache on disk, then on all workers."""
+        function()
+        self.broadcast(function)
+
+    def memory_usage(self) -> dict[str, MemoryUsage]:
+        """Memory of each process that works, by name. Default: unknown."""
+        return {}
+
+    def peak_memory(self) -> dict[str, int]:
+        """Peak resident bytes of each process that works, by name."""
+        return {name: usage.peak for name, usage in self.memory_usage().items()}
+
+    def check_visible(  # noqa: B027 - a default
+        self, path: str, advice: str = "put it where all machines can read it"
+    ) -> None:
+        """Refuse a path that a worker cannot see. Default: all of them see what this process sees.
+
+        Raises
+        ------
+        InputError
+            Names a worker that does not see the path, and ends with ``advice``.
+        """
+
+    def compute(self, collection: Any) -> Any:
+        """Compute a Dask collection. Default: wherever Dask computes it."""
+        return collection.compute()
+
+    def close(self) -> None:  # noqa: B027 - a default
+        """Free what a run keeps on the workers. The executor can be used, and closed, again."""
