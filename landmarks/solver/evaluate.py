@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from landmarks.evaluation import COLUMNS, ROWS, HeldOut, StressEstimate, estimate
-from landmarks.panel.tables import picked
 from landmarks.selection import LandmarkStream
 from landmarks.solver.multilevel import LandmarkDissimilarities, map_landmarks
 from landmarks.solver.placement import place
@@ -89,7 +88,7 @@ def estimate_stress(
     used = np.flatnonzero(~np.isin(inputs.landmarks, inputs.aside))
     if held_out is None or not among.part(used).values.any():
         return None, []
-    fewer = partial(_with_fewer, picked(inputs.panel, held_out.points), among, held_out, inputs.config)
+    fewer = partial(_with_fewer, inputs.panel.take(held_out.points), among, held_out, inputs.config)
     order = (
         used
         if inputs.data.candidates is None

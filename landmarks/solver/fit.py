@@ -12,7 +12,7 @@ import numpy as np
 
 from landmarks.panel.build import check_panel
 from landmarks.panel.check import PanelEntries, landmarks_digest, refuse_huge
-from landmarks.panel.tables import ArrayPanel, Panel
+from landmarks.panel.tables import ArrayTable
 from landmarks.selection import choose
 from landmarks.solver.evaluate import ValidationStress, estimate_stress, judge_of, said_of, set_aside, without
 from landmarks.solver.memory import FitPlan, plan_fit
@@ -31,14 +31,16 @@ from landmarks.solver.placement import (
 from landmarks.solver.refine import polish_config, refine_panel
 from landmarks.solver.types import Clock, Data, FitInputs, LandmarkConfig, LandmarkFit, Tell
 from landmarks.solver.warm import warm_up_landmarks
-from psmds_dist.api.embed import checked, warm_up
+from psmds_dist.api.embed import warm_up
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.sources import KeepsChecks, RowSource
 from psmds_dist.core.stress import Stress, principal, turned
-from psmds_dist.core.types import Floats, InputCheck, InputError, Ints, RowSource
+from psmds_dist.core.types import Floats, InputCheck, InputError, Ints
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
 from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest.check import checked
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
 from psmds_dist.solver.solve import Solution, solve
@@ -114,7 +116,7 @@ def _checked(data: Data, landmarks: Ints, context: RunContext, clock: Clock) -> 
     matrix = _whole(data)
     context.executor.warm_up(partial(warm_up_scan, matrix.dtype.name))
     clock.leave_out()
-    check = checked(matrix, context.executor, context.ids, context.limit)
+    check = checked(matrix, context.executor, ids=context.ids, memory_limit=context.limit)
     refuse_huge(check.highest, matrix.dtype, None, data.trusted().entries(landmarks))
     clock.end("check")
     return check
@@ -151,13 +153,13 @@ def _distances(data: Data, i: int, candidates: Ints) -> Floats:
     return found
 
 
-def _attach(panel: Panel, names: PanelEntries, config: LandmarkConfig, context: RunContext) -> Identity:
+def _attach(panel: RowSource, names: PanelEntries, config: LandmarkConfig, context: RunContext) -> Identity:
     """Attach the run to its checkpoint.
 
     A panel that is taken out of a matrix may lie in memory or on disk, as there is room: its content counts.
     """
-    lies = hasattr(panel, "fingerprint") or isinstance(panel, ArrayPanel)
-    content = check_panel(panel, context.executor, names=names).digest if lies else panel.token
+    lies = isinstance(panel, KeepsChecks | ArrayTable)
+    content = check_panel(panel, context.executor, names=names).digest if lies else panel.content_id
     settings = {**asdict(config), "landmarks": landmarks_digest(names.landmarks)}
     return context.attach(panel.n, panel.dtype.name, content, settings)
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from psmds_dist.api.embed import measure
 from psmds_dist.core.layout import format_bytes
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical
-from psmds_dist.core.types import BudgetError, Floats, Rows, RowSource
-from psmds_dist.data.cache import testing_checksums
+from psmds_dist.core.types import BudgetError, Floats, Rows
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 
@@ -115,7 +115,7 @@ def load(source: RowSource) -> Floats:
             "compare on a smaller sample of points."
         )
     rows: Rows = np.empty((source.n, source.n), source.dtype)
-    testing_checksums(source).read(0, source.n, rows)
+    source.verified().read(0, source.n, rows)
     return rows.astype(np.float64)
 
 

@@ -14,7 +14,8 @@ from typing import Protocol
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.executor import Executor
-from psmds_dist.core.types import BudgetError, Floats, InputError, RowSource
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import BudgetError, Floats, InputError
 from psmds_dist.planning.cost import Job, Rates, Stage
 
 AUTO_POINTS = 1000

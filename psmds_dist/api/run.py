@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
-from psmds_dist.data.cache import written_to
 from psmds_dist.planning.memory import exceeded
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
 from psmds_dist.solver.state_file import Identity
@@ -76,7 +76,7 @@ class RunContext:
         self.checkpoint.attach(identity)
         return identity
 
-    def run(self, plan: object, source: object, work: Callable[[], T]) -> tuple[T, MemoryUse]:
+    def run(self, plan: object, source: RowSource, work: Callable[[], T]) -> tuple[T, MemoryUse]:
         """Announce the plan, do the work, and require that its source did not change; free the workers in any case."""
         if self.on_plan is not None:
             self.on_plan(plan)
@@ -89,12 +89,12 @@ class RunContext:
         finally:
             self.executor.close()
 
-    def _require_unchanged(self, source: object) -> None:
+    def _require_unchanged(self, source: RowSource) -> None:
         """Refuse the result of rows that were written to while they were read, and save nothing of it."""
-        if written_to(source):
+        if source.is_stale():
             self.checkpoint.remove()
             raise InputError(
-                f"{getattr(source, 'path', 'the matrix')} was written to while it was read, so that the map belongs "
+                f"{source.location or 'the matrix'} was written to while it was read, so that the map belongs "
                 "to no matrix and is not saved: wait until it is complete, and start a new run."
             )
 

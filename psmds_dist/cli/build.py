@@ -18,7 +18,7 @@ from psmds_dist.utils.atomic import folder_above
 if TYPE_CHECKING:
     from psmds_dist.core.types import InputCheck
     from psmds_dist.data.points import Points
-    from psmds_dist.data.sources import NpyMatrix
+    from psmds_dist.data.sources import NpyRows
     from psmds_dist.data.store import ZarrRows
 
 
@@ -82,7 +82,7 @@ def ingest(
 
 def _write_store(
     write: Callable[..., InputCheck],
-    source: Points | NpyMatrix | ZarrRows,
+    source: Points | NpyRows | ZarrRows,
     target: str,
     output: TargetOptions,
     cluster: ClusterOptions,
@@ -93,7 +93,7 @@ def _write_store(
 
     with open_executor(cluster, quiet=output.quiet) as executor:
         hint_at_unfinished_store(target)
-        executor.check_visible(source.path)
+        executor.check_visible(source.location)
         executor.check_visible(str(folder_above(Path(os.path.realpath(target)))))
         ids = row_names(source, output.ids)
         with counter("writing", output.quiet) as show:

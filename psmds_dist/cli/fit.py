@@ -110,10 +110,10 @@ def fit(
     source = open_matrix(matrix, dtype)
     ids = row_names(source, run.ids)
     nbytes = 8 * source.n * (2 * config.n_components + 1)
-    require_map_place(target, overwrite, run, source.path, nbytes)
+    require_map_place(target, overwrite, run, source.location, nbytes)
     with open_executor(cluster, quiet=run.quiet) as executor, progress(run.quiet) as show:
         note_unsafe(ids)
-        executor.check_visible(source.path)
+        executor.check_visible(source.location)
         result = embed(
             source,
             config,
@@ -126,7 +126,7 @@ def fit(
             on_plan=lambda plan: run.say(plan.describe()),
             checkpoint=checkpoint,
         )
-    save(partial(write_result, result=result, matrix=source.path), target, overwrite)
+    save(partial(write_result, result=result, matrix=source.location), target, overwrite)
     run.say(_summary(result, target))
     if run.plot:
         _save_picture(read_result(target), run.plot)

@@ -15,7 +15,8 @@ from psmds_dist.core.errors import InputError
 if TYPE_CHECKING:
     from psmds_dist.api.compare import Comparison
     from psmds_dist.api.results import Result
-    from psmds_dist.core.types import Floats, RowSource
+    from psmds_dist.core.sources import RowSource
+    from psmds_dist.core.types import Floats
 
 
 @click.command()
@@ -55,7 +56,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
     found = read_result(result)
     source = open_matrix(matrix or _matrix_of(found, result))
     with open_executor(cluster) as executor:
-        executor.check_visible(source.path)
+        executor.check_visible(source.location)
         stress = measure(source, found.embedding, executor, cluster.memory_limit)
     print_result(stress_lines(stress))
     if worst:

@@ -119,16 +119,19 @@ def _without_data(options: PlanOptions) -> _Input:
 
 def _of_matrix(matrix: str, options: PlanOptions) -> _Input:
     from psmds_dist.api import probe
-    from psmds_dist.api.embed import known_check
     from psmds_dist.core.config import SolverConfig
+    from psmds_dist.core.types import InputCheck
     from psmds_dist.core.validation import require_dims
-    from psmds_dist.data.cache import read_cost, stored
+    from psmds_dist.data.cache import stored
     from psmds_dist.data.sources import open_matrix
+    from psmds_dist.ingest.check import known_check
 
     source = open_matrix(matrix)
     require_dims(source.n, SolverConfig(n_components=options.n_components).n_components)
     reading = _given_reading(options) if options.disk else probe.reading(source)
-    return _Input(stored(source), known_check(source) is not None, read_cost(source), reading)
+    return _Input(
+        stored(source), known_check(source, InputCheck) is not None, source.read_profile.read_amplification, reading
+    )
 
 
 def _given_reading(options: PlanOptions) -> Reading:

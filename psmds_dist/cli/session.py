@@ -82,7 +82,7 @@ def row_names(source: Any, file: str | None) -> list[str] | None:
     """Names of the rows of a source: those in a file if one is given, otherwise its own."""
     from psmds_dist.data.ids import read_ids
 
-    return getattr(source, "ids", None) if file is None else read_ids(file, source.n)
+    return source.ids if file is None else read_ids(file, source.n)
 
 
 def require_output(output: str, overwrite: bool, *read: str) -> None:

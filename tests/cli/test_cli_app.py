@@ -168,7 +168,7 @@ def test_faults_are_sentences(place):
 @pytest.mark.slow
 @pytest.mark.versions
 def test_workers_of_this_machine_do_all_of_it(place, points):
-    """The command as a user types it: no clutter from Dask, and the map of one process."""
+    """The command as a user types it: no output from Dask, and the map of one process."""
     for command in (
         "distances points.npy d.zarr --workers 2",
         "fit d.zarr m.zarr --workers 2 --max-epochs 12",
@@ -182,8 +182,8 @@ def test_workers_of_this_machine_do_all_of_it(place, points):
     assert np.array_equal(read_result("m.zarr").embedding, expected.embedding_)
 
 
-def test_an_interrupt_outside_the_solve(place):
-    """While distances are written: exit code 130, a sentence, and the next run goes on from there."""
+def test_an_interrupted_store_is_continued(place):
+    """Exit code 130 and one sentence; the next run writes only what is missing."""
     np.save("many.npy", np.random.default_rng(0).normal(size=(4000, 300)))
     process = subprocess.Popen(
         [PSMDS, "distances", "many.npy", "d.zarr", "--metric", "cityblock", "--threads", "1"],

@@ -25,7 +25,7 @@ def test_ingest_of_every_form_gives_the_same_store(place):
     run("fit", "foreign", "map.zarr", "--max-epochs", "3", "-q")
 
 
-def test_ingest_mends_what_it_is_told_to(place):
+def test_ingest_repairs_what_its_options_name(place):
     broken = np.load("square.npy") + np.eye(N)
     broken[3, 5] += 1
     np.save("broken.npy", broken)

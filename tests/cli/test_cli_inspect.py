@@ -18,7 +18,7 @@ def test_info_reads_well(place):
     assert "\ncurve\n  1\n    n_landmarks      5\n" in run("info", "l.zarr")
 
 
-def test_a_map_of_another_matrix_is_told(place):
+def test_a_map_of_another_matrix_is_refused(place):
     run("distances", "points.npy", "d.zarr", "-q")
     run("fit", "d.zarr", "m.zarr", "--max-epochs", 1, "-q")
     np.save("fewer.npy", np.load("points.npy")[:50])

@@ -43,7 +43,7 @@ def test_options_cannot_be_changed():
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-1", "0"])
 @pytest.mark.parametrize("command", [["plan", "--points"], ["fit", "square.npy", "map.zarr", "--deadline"]])
-def test_numbers_that_are_none_are_refused(place, command, number):
+def test_numbers_outside_their_range_are_refused(place, command, number):
     result = CliRunner().invoke(main, [*command, number])
     assert result.exit_code == 2
     assert f"Invalid value for '{command[-1]}'" in result.stderr

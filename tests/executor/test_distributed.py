@@ -24,6 +24,7 @@ from zarr.storage import LocalStore, WrapperStore
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.api.embed import embed
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import ClusterLost
 from psmds_dist.data.cache import stored
 from psmds_dist.data.sources import ArrayRows
@@ -171,16 +172,14 @@ def test_a_worker_killed_between_epochs_changes_nothing(client, stores, referenc
 
 
 @dataclass(frozen=True)
-class Deadly:
+class Deadly(RowSource):
     """Rows whose next reader dies in the middle of it, once the place is armed."""
 
     rows: ZarrRows
     place: str
 
-    n = N
-    dtype = np.dtype("float32")
-    band = 1
-    token = "deadly"
+    shape = (N, N)
+    content_id = "deadly"
 
     def read(self, lo, hi, out):
         try:
