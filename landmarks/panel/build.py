@@ -9,6 +9,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from landmarks.panel.check import PanelBlock, PanelCheck, PanelEntries, PanelScanner, evaluate, landmarks_digest
+from landmarks.panel.memory import panel_pass
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor
 from psmds_dist.data.cache import stored
@@ -16,7 +17,7 @@ from psmds_dist.data.ids import check_ids
 from psmds_dist.ingest.build import BuildBlocks, removed_if_refused
 from psmds_dist.ingest.check import SYMMETRY_TOL, Progress, keep_check, known_check
 from psmds_dist.ingest.scan import ScanBlocks, panel_blocks
-from psmds_dist.planning.memory import PANEL_BYTES, panel_pass
+from psmds_dist.planning.memory import PANEL_BYTES
 from psmds_dist.utils.locks import exclusive_lock
 from psmds_dist.utils.text import note_unsafe
 

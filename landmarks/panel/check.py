@@ -13,6 +13,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.core.config import MAX_SQUARABLE
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, Suspicion
@@ -30,9 +31,6 @@ from psmds_dist.ingest.similarity import Evidence, sample_points
 from psmds_dist.ingest.triangles import count_sides
 
 Ids = Sequence[str] | None
-
-LARGEST = 1e150
-"""Largest dissimilarity: sums of squares of larger ones overflow."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 """What stands for infinity where files hold no such thing, also in float64."""
@@ -251,7 +249,7 @@ def is_too_large(values: Rows | float, dtype: np.dtype[Any], other: float) -> ND
 
     Their squares or sums would overflow, they are the largest float32, or the other is lost beside them.
     """
-    largest = min(LARGEST, float(np.finfo(dtype).max) / 4, max(HUGE, OUTLYING * other))
+    largest = min(MAX_SQUARABLE, float(np.finfo(dtype).max) / 4, max(HUGE, OUTLYING * other))
     return np.asarray((values > largest) | (values == FLOAT32_MAX))
 
 
@@ -321,7 +319,7 @@ class Judgement:
     def _squares(self) -> Floats:
         """Sum of squares of each landmark's known dissimilarities to the others."""
         assert self.between is not None
-        others = np.where(np.abs(self.between) <= LARGEST, self.between, 0)
+        others = np.where(np.abs(self.between) <= MAX_SQUARABLE, self.between, 0)
         np.fill_diagonal(others, 0)
         squares: Floats = np.square(others).sum(axis=1)
         return squares

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from psmds_dist.core.executor import Executor
     from psmds_dist.core.sources import RowSource
     from psmds_dist.core.types import StopReason
-    from psmds_dist.solver.checkpoint import Checkpoint
+    from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
 TO_CONTINUE = "rerun the same command to continue"
 TO_RESUME = "rerun the same command with --resume to continue"
@@ -118,12 +118,12 @@ def hint_at_unfinished_store(target: str) -> None:
     set_resume_hint(hint)
 
 
-def open_checkpoint(target: str, run: RunOptions) -> tuple[Checkpoint, bool]:
+def open_checkpoint(target: str, run: RunOptions) -> tuple[DirectoryCheckpoint, bool]:
     """Open the checkpoint of a run, and lock it and the target until the command ends.
 
     Returns
     -------
-    checkpoint : Checkpoint
+    checkpoint : DirectoryCheckpoint
         The checkpoint beside the target.
     overwrite : bool
         Whether the target may be replaced. This includes a map that was cut short, and one of the same run, which may
@@ -132,7 +132,7 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[Checkpoint, bool]:
     """
     from psmds_dist.api.results import attributes_at
     from psmds_dist.core.types import StopReason
-    from psmds_dist.solver.checkpoint import Checkpoint
+    from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
     folder = f"{os.path.abspath(target)}.checkpoint"
     _lock(target, folder)
@@ -140,7 +140,7 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[Checkpoint, bool]:
     partial_map = any(reason.resumable and reason == stored.get("stop_reason") for reason in StopReason)
     identity = stored.get("run")  # missing in a landmark map that was fitted without a checkpoint
     finished = None if partial_map or run.overwrite or identity is None else (target, identity)
-    checkpoint = Checkpoint(
+    checkpoint = DirectoryCheckpoint(
         folder,
         resume=run.resume,
         overwrite=run.overwrite and not run.resume,
@@ -160,7 +160,7 @@ def _lock(*places: str) -> None:
         click.get_current_context().with_resource(exclusive_lock(place))
 
 
-def _say_what_is_resumed(checkpoint: Checkpoint, say: Print) -> None:
+def _say_what_is_resumed(checkpoint: DirectoryCheckpoint, say: Print) -> None:
     if checkpoint.found:
         say(f"resuming from {checkpoint.folder}")
     elif checkpoint.finished is None:
@@ -178,7 +178,7 @@ def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
         raise StorageError(f"{error} The run is complete, and {saved}.") from None
 
 
-def finish_run(reason: StopReason, target: str, checkpoint: Checkpoint) -> None:
+def finish_run(reason: StopReason, target: str, checkpoint: DirectoryCheckpoint) -> None:
     """Remove the checkpoint of a run that is complete; otherwise fail and tell how to resume."""
     from psmds_dist.core.types import StopReason
 
