@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-# tests wait for other processes about half of their time, so two at once are nearly twice as fast
+# tests wait for other processes half of the time: two at once are nearly twice as fast
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
 .PHONY: demo test test-wide test-all test-lowest test-pythons lint bench bench-quick fuzz chaos audit picture clean

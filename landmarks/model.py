@@ -149,7 +149,7 @@ class Model:
             )
         metric = Metric(self.metric, dict(self.metric_params))
         panel = points_panel(array_panel(points, "float64"), self.features, metric, dtype=self.dtype)
-        rows: Rows = np.empty((panel.n, panel.width), panel.dtype)
+        rows: Rows = np.empty(panel.shape, panel.dtype)
         panel.read(0, panel.n, rows)
         return rows
 

@@ -11,7 +11,8 @@ from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.api.init import Start
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
-from psmds_dist.core.types import InputError, RowSource
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import InputError
 from psmds_dist.executor import InProcessExecutor
 
 SHARE = 8

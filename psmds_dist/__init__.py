@@ -24,8 +24,9 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from psmds_dist.core.events import EpochEvent
+    from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
     from psmds_dist.core.stress import Stress, canonical
-    from psmds_dist.core.types import Executor, InputCheck, RowSource, StopReason
+    from psmds_dist.core.types import Executor, InputCheck, StopReason
     from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows, open_matrix
     from psmds_dist.data.store import open_rows
@@ -49,12 +50,14 @@ _HOMES = {
     "InputError": "core.errors",
     "PatternSearchMDS": "api.estimator",
     "PsmdsError": "core.errors",
+    "ReadProfile": "core.sources",
     "Result": "api.results",
-    "RowSource": "core.types",
+    "RowSource": "core.sources",
     "StopReason": "core.types",
     "StorageError": "core.errors",
     "Stress": "core.stress",
     "WorkerError": "core.errors",
+    "WrappedSource": "core.sources",
     "build": "ingest.build",
     "canonical": "core.stress",
     "classical_mds": "api.compare",
@@ -80,12 +83,14 @@ __all__ = [
     "InputError",
     "PatternSearchMDS",
     "PsmdsError",
+    "ReadProfile",
     "Result",
     "RowSource",
     "StopReason",
     "StorageError",
     "Stress",
     "WorkerError",
+    "WrappedSource",
     "build",
     "canonical",
     "classical_mds",

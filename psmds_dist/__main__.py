@@ -1,44 +1,44 @@
-"""The process of the command ``psmds``: standard streams and Ctrl-C are looked after before anything else is loaded."""
+"""The process of the command ``psmds``, which sets up standard streams and Ctrl-C before it loads anything else."""
 
 from __future__ import annotations
 
-# what the module signal wraps in enums, whose import a Ctrl-C could hit
+# the module signal wraps it in enums, and Ctrl-C could hit their import
 import _signal as signal  # type: ignore[import-not-found]
 import os
 import sys
 
 
-def _leave(number: int, frame: object) -> None:
-    """End this process at once: nothing has begun, or everything is done."""
+def _exit(number: int, frame: object) -> None:
+    """End this process immediately: the command has not started, or is done."""
     os._exit(130)
 
 
 def main() -> None:
     """Run the command line.
 
-    A Ctrl-C ends it with exit code 130 and without a traceback: at once while modules are loaded and once the command
-    has ended, otherwise as the command decides (see `psmds_dist.utils.signals.sigterm_as_interrupt`).
+    Ctrl-C ends it with exit code 130 and without a traceback: immediately while modules are loaded and after the
+    command has ended, otherwise as the command decides (see `psmds_dist.utils.signals.sigterm_as_interrupt`).
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background job ignores it
-        signal.signal(signal.SIGINT, _leave)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job of a shell ignores SIGINT
+        signal.signal(signal.SIGINT, _exit)
     import atexit
 
-    from psmds_dist.utils.streams import open_standard_streams, settle_output
+    from psmds_dist.utils.streams import drop_unwritten_output, open_standard_streams
 
-    # the first to be registered is the last to run: what Python clears away after it must not be interrupted
+    # registered first, so run last: Python's own cleanup after it must not be interrupted
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     open_standard_streams()
-    from psmds_dist.cli.app import UNWRITABLE
     from psmds_dist.cli.app import main as command
+    from psmds_dist.cli.output import UNWRITABLE
 
     try:
         command(prog_name="psmds")
-    except KeyboardInterrupt:  # one more, while the command was about to end
+    except KeyboardInterrupt:  # a second one, while the command was ending
         os._exit(130)
-    except OSError as error:  # of click, which prints help and versions itself
+    except OSError as error:  # from click, which prints help and versions itself
         sys.exit(f"Error: {UNWRITABLE.format(error.strerror)}")
     finally:
-        settle_output()
+        drop_unwritten_output()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
+from psmds_dist.core.sources import RowSource
 
 
 def wait_for(condition, seconds=60.0):
@@ -47,19 +47,17 @@ def telling(place, quiet):
 
 
 @dataclass(frozen=True)
-class Plagued:
-    """Rows of a float32 source that kill the reading process while a file exists."""
+class Plagued(RowSource):
+    """Rows of a float32 source that kill whoever reads them while a file is there."""
 
     rows: object
     place: str
 
-    dtype = np.dtype("float32")
-    band = 1
-    token = "plagued"
+    content_id = "plagued"
 
     @property
-    def n(self):
-        return self.rows.n
+    def shape(self):
+        return self.rows.shape
 
     def read(self, lo, hi, out):
         if os.path.exists(self.place):

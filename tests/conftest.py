@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 
-# before Numba is imported: tests compare 1 thread and 2, which leave the processor to others while they wait
+# before Numba is imported: tests compare one thread and two, and waiting threads sleep
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

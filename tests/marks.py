@@ -1,8 +1,8 @@
-"""Marks that several tests share."""
+"""Marks shared by several tests."""
 
 import pytest
 
 
 def wide_but_one(first, *others):
-    """Parameters of a test, of which all but the first only widen a search (``make test-all``)."""
+    """Parameters of a test, all but the first marked as wide (``make test-all``)."""
     return [first, *(pytest.param(other, marks=pytest.mark.wide) for other in others)]

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
+from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.kernels.jit import FAST_MATH
 
 
@@ -182,20 +183,18 @@ def scale_of(t):
     return math.sqrt((t.astype(float) ** 2).sum() / (n * (n - 1)))
 
 
-class MatrixRows:
-    """A row source over an array that pretends to be storage: not resident, and it counts what is read.
+class MatrixRows(RowSource):
+    """A row source over an array that pretends to be storage: not in memory, and it counts what is read.
 
     A matrix that is not square is a panel: some columns for all points.
     """
 
     def __init__(self, matrix, band=1, token="matrix", before_read=None):
         self.matrix = matrix
-        self.n, width = matrix.shape
-        if width != self.n:
-            self.width = width
+        self.shape = matrix.shape
         self.dtype = matrix.dtype
-        self.band = band
-        self.token = f"{token} {id(matrix)} {band}"
+        self.read_profile = ReadProfile(rows_per_chunk=band)
+        self.content_id = f"{token} {id(matrix)} {band}"
         self.reads = []
         self.expected = []
         self._before_read = before_read
@@ -205,7 +204,7 @@ class MatrixRows:
     def rows_read(self):
         return sum(hi - lo for lo, hi in self.reads)
 
-    def expect(self, lo, hi):
+    def prefetch(self, lo, hi):
         self.expected.append((lo, hi))
 
     def read(self, lo, hi, out):

@@ -15,6 +15,7 @@ from psmds_dist.cli.app import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+INLINE = re.findall(r"`(psmds (?:fit|distances|quality|plan) [^`]*(?:zarr|[0-9])[^`]*)`", README)
 N, S = 1200, 40
 
 
@@ -35,7 +36,7 @@ def call(command):
 def inputs(tmp_path_factory):
     """The files and variables that README takes for granted, in a directory of their own."""
     folder = tmp_path_factory.mktemp("readme")
-    points = np.random.default_rng(0).normal(size=(N, 4))
+    points = np.random.default_rng(0).random((N, 4))
     new_points = points[:5] + 0.1
     rows = list(range(0, N, N // S))
     names = [f"sample {k}" for k in range(N)]
@@ -60,7 +61,7 @@ def test_the_commands(inputs, client, monkeypatch):
     folder, _ = inputs
     monkeypatch.chdir(folder)
     client.write_scheduler_file("scheduler.json")
-    for command in "".join(blocks("bash")).splitlines():
+    for command in "".join(blocks("bash")).splitlines() + INLINE:
         call(command)
     assert Path("map.png").stat().st_size > 0
     assert Path("map.csv").read_text().splitlines()[0] == "id,x1,x2,point_stress"

@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from landmarks.panel.check import PanelBlock, PanelCheck, PanelEntries, PanelScanner, evaluate, landmarks_digest
-from landmarks.panel.tables import Panel
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor
-from psmds_dist.data.cache import layout_of, stored, testing_checksums
+from psmds_dist.data.cache import stored
 from psmds_dist.data.ids import check_ids
 from psmds_dist.ingest.build import BuildBlocks, removed_if_refused
-from psmds_dist.ingest.check import SYMMETRY_TOL, Progress
+from psmds_dist.ingest.check import SYMMETRY_TOL, Progress, keep_check, known_check
 from psmds_dist.ingest.scan import ScanBlocks, panel_blocks
 from psmds_dist.planning.memory import PANEL_BYTES, panel_pass
 from psmds_dist.utils.locks import exclusive_lock
@@ -42,13 +42,13 @@ class Strips(Generic[F]):
 
 
 def _pass(
-    panel: Panel,
+    panel: RowSource,
     work: Callable[[Sequence[int]], list[PanelBlock]],
     height: int,
     executor: Executor,
     on_progress: Progress | None,
 ) -> list[PanelBlock]:
-    count = layout_of(panel).count
+    count = panel.layout.count
     strips = -(-count // height)
     group = max(1, strips // (8 * executor.n_workers))
     found: list[PanelBlock] = []
@@ -59,14 +59,14 @@ def _pass(
     return found
 
 
-def _strip(panel: Panel, executor: Executor, memory_limit: int | None) -> int:
+def _strip(panel: RowSource, executor: Executor, memory_limit: int | None) -> int:
     """Blocks to read together: those stored together, as memory allows, and something for every worker."""
     room = PANEL_BYTES if memory_limit is None else panel_pass(stored(panel)).room(memory_limit)
-    return min(panel_blocks(panel, room), -(-layout_of(panel).count // executor.n_workers))
+    return min(panel_blocks(panel, room), -(-panel.layout.count // executor.n_workers))
 
 
 def check_panel(
-    panel: Panel,
+    panel: RowSource,
     executor: Executor,
     *,
     names: PanelEntries | None = None,
@@ -80,7 +80,7 @@ def check_panel(
 
     Parameters
     ----------
-    panel : Panel
+    panel : RowSource
         Dissimilarities to landmarks; NaN where missing.
     executor : Executor
         Where to run.
@@ -99,45 +99,22 @@ def check_panel(
     InputError
         In one sentence, the first fault and where it is.
     """
-    kept = _load(panel)
     names = names or PanelEntries(panel.landmarks)
-    if kept is not None:
+    kept = known_check(panel, PanelCheck)
+    if kept is not None and kept.landmarks == landmarks_digest(panel.landmarks):
         kept.suspicion.warn(names.what)
         return kept
     height = _strip(panel, executor, memory_limit)
     room = height * stored(panel).block_bytes
-    work = ScanBlocks(testing_checksums(panel), partial(PanelScanner, panel.n, panel.width), room)
+    work = ScanBlocks(panel.verified(), partial(PanelScanner, *panel.shape), room)
     found = _pass(panel, work, height, executor, on_progress)
     check = evaluate(panel, found, names, symmetry_tol)
-    _save(panel, check)
+    keep_check(panel, check)
     return check
 
 
-def _load(panel: Panel) -> PanelCheck | None:
-    """Return what an earlier check of a stored panel found, if it was for the same landmarks."""
-    if not hasattr(panel, "fingerprint"):
-        return None
-    from psmds_dist.data.store import PanelRows, load_facts  # late: needs Zarr
-
-    facts = load_facts(panel) if isinstance(panel, PanelRows) else None
-    if facts is None or facts.get("landmarks", "") != landmarks_digest(panel.landmarks):
-        return None
-    try:
-        return PanelCheck.from_dict(facts)
-    except (TypeError, KeyError):  # other fields: another version of this package has kept it
-        return None
-
-
-def _save(panel: Panel, check: PanelCheck) -> None:
-    if hasattr(panel, "fingerprint"):
-        from psmds_dist.data.store import PanelRows, save_facts
-
-        if isinstance(panel, PanelRows):
-            save_facts(panel, check.as_dict())
-
-
 def build_panel(
-    source: Panel,
+    source: RowSource,
     path: str | os.PathLike[str],
     executor: Executor,
     *,
@@ -156,7 +133,7 @@ def build_panel(
 
     Parameters
     ----------
-    source : Panel
+    source : RowSource
         Where rows come from; its dtype and its landmarks are those of the store.
     path : path
         Directory of the store; `psmds_dist.data.store.open_panel` opens it.
@@ -181,28 +158,28 @@ def build_panel(
     -------
     PanelCheck
     """
-    from psmds_dist.data.store import create_panel, require_apart
+    from psmds_dist.data.store import create, require_apart
 
-    require_apart(path, getattr(source, "path", None))
+    require_apart(path, source.location)
     ids = None if ids is None else check_ids(ids, source.n)
     names = names or PanelEntries(source.landmarks, ids)
     note_unsafe(ids)
     height = _strip(source, executor, memory_limit)
     with exclusive_lock(path):
-        target = create_panel(
+        target = create(
             path,
             source.n,
-            source.width,
             source.dtype.name,
+            width=source.shape[1],
             landmarks=source.landmarks,
             ids=ids,
             metric=metric,
-            source_fingerprint=source.token,
+            source_fingerprint=source.content_id,
             overwrite=overwrite,
         )
-        work = BuildBlocks(source, target, height, partial(PanelScanner, source.n, source.width))
+        work = BuildBlocks(source, target, height, partial(PanelScanner, *source.shape))
         found = _pass(source, work, height, executor, on_progress)
         with removed_if_refused(target):
-            check = evaluate(cast("Panel", target), found, names, symmetry_tol)
+            check = evaluate(target, found, names, symmetry_tol)
         target.finish(check.as_dict())
     return check

@@ -13,8 +13,8 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from landmarks.panel.tables import Panel, picked
 from psmds_dist.core.layout import Layout
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, Suspicion
 from psmds_dist.ingest.check import (
     ROUNDING_TOL,
@@ -207,10 +207,10 @@ class MatrixEntries(PanelEntries):
         return f"row {self.row(int(self.landmarks[column]))}, column {self.row(row)}"
 
 
-def evaluate(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, symmetry_tol: float) -> PanelCheck:
+def evaluate(panel: RowSource, found: Iterable[PanelBlock], names: PanelEntries, symmetry_tol: float) -> PanelCheck:
     """Judge a finished pass; of ``panel`` only the rows of its landmarks are read again."""
     blocks = sorted(found, key=lambda scan: scan.block)
-    between = None if panel.landmarks is None else picked(panel, panel.landmarks).astype(np.float64)
+    between = None if panel.landmarks is None else panel.take(panel.landmarks).astype(np.float64)
     judge = Judgement(blocks, panel.dtype, between, names, symmetry_tol)
     refuse(judge.problems())
     known: dict[int, int] = {}
@@ -219,7 +219,7 @@ def evaluate(panel: Panel, found: Iterable[PanelBlock], names: PanelEntries, sym
             known[count] = known.get(count, 0) + rows
     check = PanelCheck(
         n=panel.n,
-        width=panel.width,
+        width=panel.shape[1],
         dtype=panel.dtype.name,
         highest=judge.highest,
         known=tuple(sorted(known.items())),
@@ -240,9 +240,9 @@ def landmarks_digest(landmarks: Ints | None) -> str | None:
     return hashlib.blake2b(landmarks.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
-def _digest(panel: Panel, blocks: Sequence[PanelBlock]) -> str:
+def _digest(panel: RowSource, blocks: Sequence[PanelBlock]) -> str:
     checksums = np.array([scan.checksum for scan in blocks], "<u4")
-    head = f"{panel.n} {panel.width} {panel.dtype.name} ".encode()
+    head = f"{panel.shape[0]} {panel.shape[1]} {panel.dtype.name} ".encode()
     return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +16,14 @@ from landmarks.evaluation import ROWS, HeldOut
 from landmarks.panel.build import check_panel
 from landmarks.panel.check import MatrixEntries, PanelEntries
 from landmarks.panel.inputs import matrix_panel, panel_input, points_input
-from landmarks.panel.sources import PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
-from landmarks.panel.tables import Panel, Table, picked
+from landmarks.panel.sources import Columns, PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
 from psmds_dist.api.inputs import row_source, row_type
 from psmds_dist.core.arrays import as_array
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import Floats, InputError, Ints, Rows, RowSource
-from psmds_dist.data.cache import announce, stored, testing_checksums
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Floats, InputError, Ints, Rows
+from psmds_dist.data.cache import stored
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
 from psmds_dist.planning.memory import PIECE_BYTES, MemoryRequirement, RowStorage, panel_pass
@@ -80,7 +80,7 @@ class MatrixData:
     @property
     def ids(self) -> Sequence[str] | None:
         """Names of the points, those of a store where none were given."""
-        return self.names or getattr(self.matrix, "ids", None)
+        return self.names or self.matrix.ids
 
     @property
     def metric_params(self) -> Mapping[str, Any]:
@@ -103,7 +103,7 @@ class MatrixData:
 
     @property
     def _source(self) -> RowSource:
-        return self.matrix if self.checked else testing_checksums(self.matrix)
+        return self.matrix if self.checked else self.matrix.verified()
 
     def stored(self, landmarks: Ints) -> RowStorage:
         """How the panel will lie: in chunks of its own."""
@@ -118,7 +118,7 @@ class MatrixData:
         return replace(self, checked=True)
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
         """Rows of the landmarks, turned into columns, once."""
         source, names = self.columns_of(landmarks), self.entries(landmarks)
         with matrix_panel(source, executor, memory_limit=limit, keep=keep, names=names, scratch=self.scratch) as panel:
@@ -135,7 +135,7 @@ class MatrixData:
         source, found = self._source, np.empty((rows.size, columns.size))
         step = max(1, PIECE_BYTES // (self.n * self.dtype.itemsize))
         for k in range(0, rows.size, step):
-            found[k : k + step] = picked(source, rows[k : k + step])[:, columns]
+            found[k : k + step] = source.take(rows[k : k + step])[:, columns]
         return found
 
     def columns_with(self, landmarks: Ints) -> None:
@@ -154,7 +154,7 @@ class MatrixData:
 class PointsData:
     """Points in a space of features; all distances are computed when they are needed."""
 
-    points: Table
+    points: RowSource
     all_pairs: PointsPanel
     """A panel of the same points and metric, for its metric."""
 
@@ -166,13 +166,13 @@ class PointsData:
 
     @classmethod
     def of(
-        cls, points: Table, metric: str, options: Mapping[str, Any], dtype: str, ids: Sequence[str] | None = None
+        cls, points: RowSource, metric: str, options: Mapping[str, Any], dtype: str, ids: Sequence[str] | None = None
     ) -> PointsData:
         """Points with a metric of `scipy.spatial.distance.cdist`."""
         return cls(points, points_panel(points, [0], metric, options, dtype), options, ids)
 
     @property
-    def input(self) -> Table:
+    def input(self) -> RowSource:
         """What is read."""
         return self.points
 
@@ -184,7 +184,7 @@ class PointsData:
     @property
     def columns(self) -> int:
         """Number of features."""
-        return self.points.width
+        return self.points.shape[1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -208,7 +208,7 @@ class PointsData:
 
     def features(self, points: Ints) -> Floats:
         """Features of some points."""
-        return picked(self.points, points).astype(np.float64)
+        return self.points.take(points).astype(np.float64)
 
     def stored(self, landmarks: Ints) -> RowStorage:
         """How the panel will lie: nowhere, its rows are made of features."""
@@ -222,7 +222,7 @@ class PointsData:
         return self
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
         """Distances to the landmarks, never stored."""
         yield self.columns_of(landmarks)
 
@@ -261,7 +261,7 @@ def _prepared(data: PointsData, points: bytes) -> Floats:
 class PanelData:
     """A panel that was made elsewhere: nothing is known beyond its columns."""
 
-    whole: Panel
+    whole: RowSource
     names: Sequence[str] | None = None
     """Names of the points that were given beside the panel."""
 
@@ -272,7 +272,7 @@ class PanelData:
     @classmethod
     def of(
         cls,
-        panel: Panel,
+        panel: RowSource,
         executor: Executor,
         memory_limit: int | None = None,
         names: Sequence[str] | None = None,
@@ -280,16 +280,16 @@ class PanelData:
         """A panel whose landmarks are rows of it, checked."""
         if panel.landmarks is None:
             raise InputError(
-                f"X has shape ({panel.n}, {panel.width}), which is no square matrix: if its rows are points, pass "
+                f"X has shape {panel.shape}, which is no square matrix: if its rows are points, pass "
                 "their metric, such as metric='euclidean' (--metric euclidean); if it is a panel of dissimilarities to "
                 "landmarks, landmarks must list the row of each column's landmark, in order (--landmarks rows.txt)."
             )
-        data = cls(testing_checksums(panel), names)
+        data = cls(panel.verified(), names)
         check_panel(panel, executor, names=data.entries(panel.landmarks), memory_limit=memory_limit)
         return data
 
     @property
-    def input(self) -> Panel:
+    def input(self) -> RowSource:
         """What is read."""
         return self.whole
 
@@ -301,7 +301,7 @@ class PanelData:
     @property
     def columns(self) -> int:
         """Columns of the panel."""
-        return self.whole.width
+        return self.whole.shape[1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -311,7 +311,7 @@ class PanelData:
     @property
     def ids(self) -> Sequence[str] | None:
         """Names of the points, those of a store where none were given."""
-        return self.names or getattr(self.whole, "ids", None)
+        return self.names or self.whole.ids
 
     @property
     def metric_params(self) -> Mapping[str, Any]:
@@ -345,7 +345,7 @@ class PanelData:
         return self
 
     @contextmanager
-    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[Panel]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> Iterator[RowSource]:
         """The panel, or those of its columns that are asked for."""
         yield self.columns_of(landmarks)
 
@@ -353,7 +353,7 @@ class PanelData:
         """Names of the entries of a panel with these columns."""
         return PanelEntries(landmarks, self.ids)
 
-    def columns_of(self, landmarks: Ints) -> Panel:
+    def columns_of(self, landmarks: Ints) -> RowSource:
         """The panel as a source."""
         if np.array_equal(landmarks, self.candidates):
             return self.whole
@@ -362,7 +362,7 @@ class PanelData:
     @cached_property
     def _mutual(self) -> Rows:
         """The part of the panel between landmarks: a choice among them asks for it many times."""
-        return picked(self.whole, self.candidates)
+        return self.whole.take(self.candidates)
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Entries of the panel; NaN between two points of which neither has a column."""
@@ -370,10 +370,10 @@ class PanelData:
             return self._mutual[np.ix_(self.columns_with(rows), self.columns_with(columns))].astype(np.float64)
         found = np.full((rows.size, columns.size), np.nan)
         with_column = np.flatnonzero(np.isin(columns, self.candidates))
-        found[:, with_column] = picked(self.whole, rows)[:, self.columns_with(columns[with_column])]
+        found[:, with_column] = self.whole.take(rows)[:, self.columns_with(columns[with_column])]
         mirrored = np.flatnonzero(np.isin(rows, self.candidates))
         if with_column.size < columns.size and mirrored.size:
-            found[mirrored] = picked(self.whole, columns)[:, self.columns_with(rows[mirrored])].T
+            found[mirrored] = self.whole.take(columns)[:, self.columns_with(rows[mirrored])].T
         return found
 
     def columns_with(self, landmarks: Ints) -> Ints:
@@ -393,64 +393,6 @@ class PanelData:
         wanted = max(landmarks.size // SLACK_BYTES, min(FEW, landmarks.size // 4))
         lacking = wanted - (self.candidates.size - landmarks.size) if wanted > 1 else 0
         return np.sort(generator(seed, ASIDE).permutation(landmarks)[: max(0, lacking)])
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Some columns of a panel."""
-
-    panel: Panel
-    columns: Ints
-    landmarks: Ints
-
-    @property
-    def n(self) -> int:
-        """Number of points."""
-        return self.panel.n
-
-    @property
-    def width(self) -> int:
-        """Number of landmarks."""
-        return self.columns.size
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows."""
-        return self.panel.dtype
-
-    @property
-    def band(self) -> int:
-        """Rows that are best read together."""
-        return self.panel.band
-
-    @property
-    def scratch(self) -> int:
-        """Bytes that a read takes beside its target."""
-        return stored(self.panel).scratch
-
-    @property
-    def copies(self) -> int:
-        """How many times over a read holds its rows: as they are wanted, and whole."""
-        return 1 + -(-stored(self.panel).copies * self.panel.width // self.width)
-
-    @property
-    def token(self) -> str:
-        """Identity of the content."""
-        return f"{self.panel.token} columns {','.join(map(str, self.columns))}"
-
-    def with_checksums(self) -> Self:
-        """Return the same columns of a panel that tests its checksums where it has any."""
-        return replace(self, panel=testing_checksums(self.panel))
-
-    def expect(self, lo: int, hi: int) -> None:
-        """Have the system fetch rows ``lo`` to ``hi``, where it can be told to."""
-        announce(self.panel, lo, hi)
-
-    def read(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        whole: Rows = np.empty((hi - lo, self.panel.width), self.dtype)
-        self.panel.read(lo, hi, whole)
-        np.take(whole, self.columns, axis=1, out=out[: hi - lo], mode="clip")
 
 
 AnyData = MatrixData | PointsData | PanelData
@@ -473,7 +415,7 @@ def open_data(
 
     Parameters
     ----------
-    X : ndarray, data frame, zarr.Array, dask.array.Array, or path
+    X : ndarray, data frame, zarr.Array, dask.array.Array, RowSource, or path
         With ``metric="precomputed"`` a square matrix or an n x S panel, otherwise n x d points.
     executor : Executor
         Who will read it.

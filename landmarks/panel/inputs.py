@@ -14,11 +14,13 @@ import numpy as np
 from landmarks.panel.build import build_panel
 from landmarks.panel.check import PanelEntries
 from landmarks.panel.sources import StorePanel
-from landmarks.panel.tables import ArrayPanel, NpyPanel, Panel, Table, array_panel, npy_panel
-from psmds_dist.api.inputs import scratch_store
+from landmarks.panel.tables import array_panel, labelled, npy_panel
+from psmds_dist.api.inputs import require_usable, scratch_store
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Ints, Rows
-from psmds_dist.data.cache import stored, testing_checksums
+from psmds_dist.data.cache import stored
+from psmds_dist.data.sources import ArrayRows, NpyRows
 
 Scratch = str | os.PathLike[str] | None
 
@@ -31,13 +33,13 @@ def panel_input(
     landmarks: Sequence[int] | Ints | None = None,
     dtype: str | None = None,
     scratch: Scratch = None,
-) -> Iterator[Panel]:
+) -> Iterator[RowSource]:
     """Open an ``n x S`` panel of dissimilarities.
 
     Parameters
     ----------
-    panel : array_like, zarr.Array, or path
-        In memory, in a ``.npy`` file, or in Zarr.
+    panel : array_like, zarr.Array, RowSource, or path
+        In memory, in a ``.npy`` file, in Zarr, or wherever a source of the user takes it from.
     executor : Executor
         Who will read it. What is in memory goes to a scratch file where other processes must read it.
     landmarks : sequence of int, optional
@@ -47,11 +49,14 @@ def panel_input(
     scratch : path, optional
         Directory for temporary files, shared by all machines that work.
     """
-    if _is_zarr(panel):
+    if isinstance(panel, RowSource):
+        require_usable(panel)
+        yield labelled(panel, landmarks)
+    elif _is_zarr(panel):
         from psmds_dist.data.store import open_panel  # late: needs Zarr
 
         rows = open_panel(panel, dtype, None if landmarks is None else list(landmarks))
-        executor.check_visible(rows.path)
+        executor.check_visible(rows.location)
         yield rows
     else:
         with _plain(panel, executor, dtype or "float32", landmarks, scratch) as table:
@@ -59,14 +64,17 @@ def panel_input(
 
 
 @contextmanager
-def points_input(points: Any, executor: Executor, *, scratch: Scratch = None) -> Iterator[Table]:
+def points_input(points: Any, executor: Executor, *, scratch: Scratch = None) -> Iterator[RowSource]:
     """Open ``(n, d)`` points, for `landmarks.panel.sources.points_panel`; parameters as in `panel_input`."""
-    if _is_zarr(points):
+    if isinstance(points, RowSource):
+        require_usable(points)
+        yield points.verified()
+    elif _is_zarr(points):
         from psmds_dist.data.store import open_table
 
         rows = open_table(points)
-        executor.check_visible(rows.path)
-        yield testing_checksums(rows)
+        executor.check_visible(rows.location)
+        yield rows.verified()
     else:
         with _plain(points, executor, "float64", None, scratch) as table:
             yield table
@@ -85,10 +93,10 @@ def _plain(
     dtype: str,
     landmarks: Sequence[int] | Ints | None,
     scratch: Scratch,
-) -> Iterator[ArrayPanel | NpyPanel]:
+) -> Iterator[ArrayRows | NpyRows]:
     if isinstance(given, str | os.PathLike):
         table = npy_panel(given, dtype, landmarks)
-        executor.check_visible(table.path)
+        executor.check_visible(table.location)
         yield table
         return
     array = array_panel(given, dtype, landmarks)
@@ -99,7 +107,7 @@ def _plain(
         path = place.with_name("table.npy")
         np.save(path, array.values)
         # identity by content, so that a panel being built from it can be continued by another run
-        yield replace(npy_panel(path, dtype, landmarks), token=array.token)
+        yield replace(npy_panel(path, dtype, landmarks), content_id=array.content_id)
 
 
 @contextmanager
@@ -111,7 +119,7 @@ def matrix_panel(
     keep: int,
     names: PanelEntries | None = None,
     scratch: Scratch = None,
-) -> Iterator[Panel]:
+) -> Iterator[RowSource]:
     """Take the panel out of a whole matrix once, for any number of passes, into memory or a scratch store.
 
     Parameters
@@ -131,9 +139,9 @@ def matrix_panel(
     """
     rows = stored(panel)
     if executor.in_process and rows.nbytes + rows.scratch <= keep:
-        values: Rows = np.empty((panel.n, panel.width), panel.dtype)
-        testing_checksums(panel).read(0, panel.n, values)
-        yield ArrayPanel(values, panel.dtype, panel.landmarks)
+        values: Rows = np.empty(panel.shape, panel.dtype)
+        panel.verified().read(0, panel.n, values)
+        yield array_panel(values, panel.dtype.name, panel.landmarks)
         return
     with scratch_store(scratch, executor) as place:
         from psmds_dist.data.store import open_panel

@@ -1,4 +1,4 @@
-"""Panels made of something else: of points by a metric, and of a whole matrix by some of its rows."""
+"""Panels made of something else: points with a metric, rows of a whole matrix, columns of another panel."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from landmarks.panel.tables import Table, array_panel, pick, picked
+from landmarks.panel.tables import array_panel
 from psmds_dist.core.arrays import as_array
-from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import Floats, InputError, Ints, Rows, RowSource
+from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
+from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import check_landmarks
-from psmds_dist.data.cache import stored, testing_checksums
+from psmds_dist.data.cache import stored
 from psmds_dist.data.points import SCRATCH_BYTES, Metric, trying
 from psmds_dist.planning.memory import PIECE_BYTES
 from psmds_dist.utils.pickling import PickledOnce
@@ -24,13 +24,13 @@ TILE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class PointsPanel(PickledOnce):
+class PointsPanel(PickledOnce, RowSource):
     """Distances of points to landmarks, computed as they are asked for; made by `points_panel`.
 
     A row depends on its own point only: it has the same bits whatever rows are asked for with it.
     """
 
-    points: Table
+    points: RowSource
     sites: Floats
     """Coordinates of the landmarks."""
 
@@ -39,34 +39,47 @@ class PointsPanel(PickledOnce):
     landmarks: Ints | None = None
 
     @property
-    def n(self) -> int:
-        """Number of points."""
-        return self.points.n
-
-    @property
-    def width(self) -> int:
-        """Number of landmarks."""
-        return len(self.sites)
-
-    @property
-    def band(self) -> int:
-        """Rows whose points are stored together."""
-        return self.points.band
-
-    @property
-    def scratch(self) -> int:
-        """Bytes that a read takes beside its target: features as they come and prepared, and distances."""
-        points = stored(self.points)
-        rows = min(max(1, PIECE_BYTES // (8 * self.points.width), self.band), self.n)
-        rows = min(rows, max(Layout(self.n, self.width).rows, self.band))
-        distances = min(SCRATCH_BYTES, 8 * self.n * self.width)
-        return points.scratch + (points.copies + 2) * rows * points.layout.columns * 8 + distances
+    def shape(self) -> tuple[int, int]:
+        """Number of points, and of landmarks."""
+        return self.points.n, len(self.sites)
 
     @cached_property
-    def token(self) -> str:
+    def content_id(self) -> str:
         """Identity of the content."""
-        sites = array_panel(self.sites, "float64").token
-        return f"points panel {self.points.token} {self.metric.described} {sites} {self.dtype.name}"
+        sites = array_panel(self.sites, "float64").content_id
+        return f"points panel {self.points.content_id} {self.metric.described} {sites} {self.dtype.name}"
+
+    @property
+    def location(self) -> str | None:
+        """Where the points are stored."""
+        return self.points.location
+
+    @property
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points."""
+        return self.points.ids
+
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: features as they come and prepared, and distances."""
+        points, height = stored(self.points), self.points.read_profile.rows_per_chunk
+        rows = min(max(1, PIECE_BYTES // (8 * self.points.shape[1]), height), self.n)
+        rows = min(rows, max(self.layout.rows, height))
+        distances = min(SCRATCH_BYTES, 8 * self.n * self.shape[1])
+        features = (points.copies + 2) * rows * points.layout.columns * 8
+        return ReadProfile(height, points.scratch + features + distances)
+
+    def prefetch(self, lo: int, hi: int) -> None:
+        """Prefetch the points."""
+        self.points.prefetch(lo, hi)
+
+    def verified(self) -> Self:
+        """Return the same panel, of verified points."""
+        return replace(self, points=self.points.verified())
+
+    def is_stale(self) -> bool:
+        """Whether the points have changed since they were opened."""
+        return self.points.is_stale()
 
     @cached_property
     def _others(self) -> Floats:
@@ -79,8 +92,8 @@ class PointsPanel(PickledOnce):
             self._fill(prepared, first, out[first - lo : first - lo + len(points)])
 
     def _fill(self, points: Floats, first: int, out: Rows) -> None:
-        step = max(1, SCRATCH_BYTES // (8 * self.width))
-        scratch = np.empty((min(step, len(points)), self.width))
+        step = max(1, SCRATCH_BYTES // (8 * self.shape[1]))
+        scratch = np.empty((min(step, len(points)), self.shape[1]))
         most = np.finfo(self.dtype).max
         for a in range(0, len(points), step):
             found = self.metric.distances(points[a : a + step], self._others, scratch[: len(points) - a])
@@ -97,10 +110,10 @@ class PointsPanel(PickledOnce):
         )
 
 
-def _pieces(points: Table, lo: int, hi: int) -> Iterator[tuple[int, Floats]]:
+def _pieces(points: RowSource, lo: int, hi: int) -> Iterator[tuple[int, Floats]]:
     """Yield the first row and the features of each piece of points ``lo`` to ``hi``; a band is one piece."""
-    step = max(1, PIECE_BYTES // (8 * points.width), min(points.band, hi - lo))
-    buffer: Floats = np.empty((min(step, hi - lo), points.width))
+    step = max(1, PIECE_BYTES // (8 * points.shape[1]), min(points.read_profile.rows_per_chunk, hi - lo))
+    buffer: Floats = np.empty((min(step, hi - lo), points.shape[1]))
     for first in range(lo, hi, step):
         piece = buffer[: min(step, hi - first)]
         points.read(first, first + len(piece), piece)
@@ -112,7 +125,7 @@ def _pieces(points: Table, lo: int, hi: int) -> Iterator[tuple[int, Floats]]:
 
 
 def points_panel(
-    points: Table,
+    points: RowSource,
     landmarks: Sequence[int] | Ints | Floats,
     metric: str | Metric = "euclidean",
     options: Mapping[str, Any] | None = None,
@@ -122,7 +135,7 @@ def points_panel(
 
     Parameters
     ----------
-    points : Table
+    points : RowSource
         Features of all points, in float64: `landmarks.panel.tables.array_panel`, `npy_panel` or
         `psmds_dist.data.store.open_table`.
     landmarks : sequence of int or (S, d) array
@@ -137,26 +150,26 @@ def points_panel(
     """
     if points.dtype != np.float64:
         raise InputError(f"points must be opened as float64, not {points.dtype}: distances are computed so.")
-    points = testing_checksums(points)
+    points = points.verified()
     sites, rows = _sites(points, landmarks)
     chosen = metric if isinstance(metric, Metric) else Metric(metric, dict(options or {}))
     with trying(chosen.name, "these points"):
         if chosen.wants:
             chosen = chosen.fitted(_spread(points, whole=chosen.wants == "VI"))
         panel = PointsPanel(points, sites, chosen, np.dtype(dtype), rows)
-        panel.read(0, 1, np.empty((1, panel.width), panel.dtype))
+        panel.read(0, 1, np.empty((1, panel.shape[1]), panel.dtype))
     return panel
 
 
-def _sites(points: Table, landmarks: Sequence[int] | Ints | Floats) -> tuple[Floats, Ints | None]:
+def _sites(points: RowSource, landmarks: Sequence[int] | Ints | Floats) -> tuple[Floats, Ints | None]:
     """Coordinates of landmarks, and their rows when they were given as such."""
     given, rows = as_array(landmarks, "landmarks"), None
     if given.ndim != 2:
         rows = check_landmarks(given, points.n)
-        given = picked(points, rows)
+        given = points.take(rows)
     sites: Floats = np.array(given, dtype=np.float64, order="C")
-    if sites.shape[1] != points.width:
-        raise InputError(f"the landmarks have {sites.shape[1]} features, but the points have {points.width}.")
+    if sites.shape[1] != points.shape[1]:
+        raise InputError(f"the landmarks have {sites.shape[1]} features, but the points have {points.shape[1]}.")
     _require_finite(sites, rows)
     return sites, rows
 
@@ -169,28 +182,27 @@ def _require_finite(sites: Floats, rows: Ints | None) -> None:
         raise InputError(f"landmark {landmark} has NaN or infinite features; choose another instead.")
 
 
-def _spread(points: Table, *, whole: bool) -> Floats:
+def _spread(points: RowSource, *, whole: bool) -> Floats:
     """Variances or covariance of all points, in two passes over blocks that depend on their number only."""
-    total = np.zeros(points.width)
+    total = np.zeros(points.shape[1])
     for piece in _blocks(points):
         total += piece.sum(axis=0)
     mean = total / points.n
-    spread: Floats = np.zeros((points.width,) * 2 if whole else points.width)
+    spread: Floats = np.zeros((points.shape[1],) * 2 if whole else points.shape[1])
     for piece in _blocks(points):
         centred = piece - mean
         spread += centred.T @ centred if whole else np.square(centred).sum(axis=0)
     return spread / max(1, points.n - 1)
 
 
-def _blocks(points: Table) -> Iterator[Floats]:
-    layout = Layout(points.n, points.width)
-    for block in range(layout.count):
-        for _, piece in _pieces(points, *layout.bounds(block)):
+def _blocks(points: RowSource) -> Iterator[Floats]:
+    for block in range(points.layout.count):
+        for _, piece in _pieces(points, *points.layout.bounds(block)):
             yield piece
 
 
 @dataclass(frozen=True, eq=False)
-class StorePanel:
+class StorePanel(WrappedSource):
     """The panel inside a symmetric matrix: column ``s`` is row ``landmarks[s]``; made by `store_panel`.
 
     Only the rows of landmarks are read, never the others, but every read goes through all of them: read all
@@ -198,77 +210,106 @@ class StorePanel:
     `landmarks.panel.inputs.matrix_panel` do.
     """
 
-    source: RowSource
-    landmarks: Ints
+    chosen: Ints
+    """Rows of the landmarks."""
 
     @property
-    def n(self) -> int:
-        """Number of points."""
-        return self.source.n
+    def landmarks(self) -> Ints:
+        """Rows of the landmarks."""
+        return self.chosen
 
     @property
-    def width(self) -> int:
-        """Number of landmarks."""
-        return self.landmarks.size
+    def shape(self) -> tuple[int, int]:
+        """Number of points, and of landmarks."""
+        return self.source.n, self.landmarks.size
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows."""
-        return self.source.dtype
-
-    @property
-    def band(self) -> int:
-        """All rows: the more are read at once, the fewer times the landmarks are."""
-        return self.n
-
-    @property
-    def scratch(self) -> int:
-        """Bytes that a read takes beside its target: rows of landmarks, and a chunk that they are read from."""
-        rows = stored(self.source)
-        height = max(1, PIECE_BYTES // (self.dtype.itemsize * self.n))
-        return rows.scratch + rows.block_bytes + min(height, self.width) * self.n * self.dtype.itemsize
-
-    @property
-    def token(self) -> str:
+    def content_id(self) -> str:
         """Identity of the content."""
         rows = ",".join(map(str, self.landmarks))
-        return f"panel of {self.source.token} {rows}"
+        return f"panel of {self.source.content_id} {rows}"
 
-    def with_checksums(self) -> Self:
-        """Return the same panel, taken from a source that tests its checksums where it has any."""
-        return replace(self, source=testing_checksums(self.source))
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: rows of landmarks, and a chunk that they are read from; best all rows at once."""
+        rows = stored(self.source)
+        height = min(max(1, PIECE_BYTES // (self.dtype.itemsize * self.n)), self.shape[1])
+        return ReadProfile(self.n, rows.scratch + rows.block_bytes + height * self.n * self.dtype.itemsize)
+
+    def prefetch(self, lo: int, hi: int) -> None:
+        """Prefetch nothing: a read takes the same columns of many rows."""
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        resident: Rows | None = getattr(self.source, "resident", None)
+        resident = self.source.in_memory()
         if resident is not None:
             for k in range(lo, hi, TILE):
                 out[k - lo : min(k + TILE, hi) - lo] = resident[self.landmarks, k : min(k + TILE, hi)].T
             return
-        ascending = np.argsort(self.landmarks)
+        ascending, width = np.argsort(self.landmarks), self.shape[1]
         height = max(1, PIECE_BYTES // (self.dtype.itemsize * (hi - lo)))
-        buffer: Rows = np.empty((min(height, self.width), hi - lo), self.dtype)
-        for a in range(0, self.width, height):
+        buffer: Rows = np.empty((min(height, width), hi - lo), self.dtype)
+        for a in range(0, width, height):
             columns = ascending[a : a + height]
-            pick(self.source, self.landmarks[columns], lo, hi, buffer)
+            self.source.read_rows(self.landmarks[columns], slice(lo, hi), buffer)
             for k in range(0, hi - lo, TILE):
                 out[k : min(k + TILE, hi - lo), columns] = buffer[: columns.size, k : k + TILE].T
 
 
-@dataclass(frozen=True, eq=False)
 class TrustedPanel(StorePanel):
-    """The panel inside a matrix of which a later pass tests all checksums before there is a result.
+    """The panel inside a matrix of which a later pass verifies all checksums before there is a result.
 
-    Testing them here as well would read the chunks around the rows of landmarks.
+    Verifying them here as well would read the chunks around the rows of landmarks.
     """
 
-    def with_checksums(self) -> Self:
+    def verified(self) -> Self:
         """Return the panel as it is."""
         return self
 
 
 def store_panel(source: RowSource, landmarks: Sequence[int] | Ints) -> StorePanel:
     """Take the panel of some landmarks out of a symmetric ``n x n`` source."""
-    if getattr(source, "width", None) is not None:
+    if source.shape[0] != source.shape[1]:
         raise InputError("a panel of landmarks is taken out of a whole matrix, not out of another panel.")
     return StorePanel(source, check_landmarks(landmarks, source.n))
+
+
+@dataclass(frozen=True, eq=False)
+class Columns(WrappedSource):
+    """Some columns of a panel."""
+
+    columns: Ints
+    chosen: Ints
+    """Rows of the landmarks."""
+
+    @property
+    def landmarks(self) -> Ints:
+        """Rows of the landmarks."""
+        return self.chosen
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of points, and of columns."""
+        return self.source.n, self.columns.size
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content."""
+        return f"{self.source.content_id} columns {','.join(map(str, self.columns))}"
+
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: rows as they are wanted, and whole."""
+        profile = self.source.read_profile
+        copies = 1 + -(-profile.read_copies * self.source.shape[1] // self.shape[1])
+        return replace(profile, read_copies=copies)
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        whole: Rows = np.empty((hi - lo, self.source.shape[1]), self.dtype)
+        self.source.read(lo, hi, whole)
+        np.take(whole, self.columns, axis=1, out=out[: hi - lo], mode="clip")
+
+    def read_rows(self, rows: Ints, columns: slice, out: Rows) -> None:
+        """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
+        np.take(self.source.take(rows), self.columns[columns], axis=1, out=out[: rows.size], mode="clip")

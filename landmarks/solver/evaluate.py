@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from landmarks.evaluation import COLUMNS, ROWS, HeldOut, StressEstimate, estimate
-from landmarks.panel.tables import picked
 from landmarks.solver.multilevel import LandmarkDissimilarities, map_landmarks
 from landmarks.solver.placement import place
 from landmarks.solver.types import CurvePoint, Data, LandmarkConfig, Run
@@ -85,7 +84,7 @@ def estimate_stress(
     used = np.flatnonzero(~np.isin(run.landmarks, run.aside))
     if held_out is None or not among.part(used).values.any():
         return None, []
-    fewer = partial(_with_fewer, picked(run.panel, held_out.points), among, held_out, run.config)
+    fewer = partial(_with_fewer, run.panel.take(held_out.points), among, held_out, run.config)
     order = used if run.data.candidates is None else generator(run.config.seed, FEWER).permutation(used)
     counts = [used.size // k for k in (8, 4, 2, 1) if used.size // k > 2 * run.config.n_components]
     curve = [

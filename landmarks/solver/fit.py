@@ -12,7 +12,7 @@ import numpy as np
 
 from landmarks.panel.build import check_panel
 from landmarks.panel.check import PanelEntries, landmarks_digest, refuse_huge
-from landmarks.panel.tables import ArrayPanel, Panel
+from landmarks.panel.tables import ArrayTable
 from landmarks.selection import choose
 from landmarks.solver.evaluate import ValidationStress, estimate_stress, judge_of, said_of, set_aside, without
 from landmarks.solver.memory import plan_fit
@@ -31,14 +31,16 @@ from landmarks.solver.placement import (
 from landmarks.solver.refine import polish_config, refine_panel
 from landmarks.solver.types import Clock, Data, LandmarkConfig, LandmarkFit, Run, Tell
 from landmarks.solver.warm import warm_up_landmarks
-from psmds_dist.api.embed import checked, identity_of, require_unchanged, warm_up
+from psmds_dist.api.embed import identity_of, require_unchanged, warm_up
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
+from psmds_dist.core.sources import KeepsChecks, RowSource
 from psmds_dist.core.stress import Stress, principal, turned
-from psmds_dist.core.types import Floats, InputCheck, InputError, Ints, RowSource
+from psmds_dist.core.types import Floats, InputCheck, InputError, Ints
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
 from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest.check import checked
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.planning.memory import exceeded
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, Identity
@@ -86,7 +88,7 @@ def fit(
             executor.warm_up(partial(warm_up_scan, matrix.dtype.name))
             clock.leave_out()
             names = None if data.ids is None else list(data.ids)
-            check, data = checked(matrix, executor, names, limit), data.trusted()
+            check, data = checked(matrix, executor, ids=names, memory_limit=limit), data.trusted()
             refuse_huge(check.highest, matrix.dtype, None, data.entries(landmarks))
             clock.end("check")
         with data.panel(landmarks, executor, limit, plan.keep) as panel:
@@ -134,13 +136,13 @@ def _distances(data: Data, i: int, candidates: Ints) -> Floats:
     return found
 
 
-def _identity(panel: Panel, names: PanelEntries, config: LandmarkConfig, executor: Executor) -> Identity:
+def _identity(panel: RowSource, names: PanelEntries, config: LandmarkConfig, executor: Executor) -> Identity:
     """What must be the same for a run to go on where another stopped.
 
     A panel that is taken out of a matrix may lie in memory or on disk, as there is room: its content counts.
     """
-    lies = hasattr(panel, "fingerprint") or isinstance(panel, ArrayPanel)
-    content = check_panel(panel, executor, names=names).digest if lies else panel.token
+    lies = isinstance(panel, KeepsChecks | ArrayTable)
+    content = check_panel(panel, executor, names=names).digest if lies else panel.content_id
     settings = {**asdict(config), "landmarks": landmarks_digest(names.landmarks)}
     return identity_of(panel.n, panel.dtype.name, content, settings)
 
@@ -161,7 +163,7 @@ def _fit_panel(run: Run, judge: ValidationStress | None, check: InputCheck | Non
     run.executor.close()  # the rows go: what follows needs their place
     embedding, frame = _in_position(found, frame, run.landmarks, solution)
     estimate, curve = estimate_stress(run, among, embedding) if run.config.evaluate else (None, [])
-    run.clock.end("evidence")
+    run.clock.end("evaluation")
     return LandmarkFit(
         embedding=embedding,
         landmarks=run.landmarks,

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import format_bytes
-from psmds_dist.core.types import Ints, RowSource
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Ints
 from psmds_dist.data.cache import stored
 from psmds_dist.planning.memory import (
     FLOAT64_BYTES,
@@ -117,8 +118,8 @@ def plan_fit(data: Planned, sites: Ints, dims: int, refine: str, executor: Execu
     again = refine == "panel"
     panel = Plan.of(limit, needs, workers, again=again)
     keep, polish = min(needs.budget(limit), limit - needs.apart), None
-    if polishing:
-        polish = Plan.of(limit, polishing[0], workers, float(getattr(matrix, "read_cost", 1.0)))
+    if matrix is not None:
+        polish = Plan.of(limit, polishing[0], workers, matrix.read_profile.read_amplification)
         keep = min(keep, (limit - polishing[0].min_limit) // 2)
     return FitPlan(panel, keep, polish, SEVERAL if again else ONCE, data.origin)
 

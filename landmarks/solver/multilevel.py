@@ -13,11 +13,11 @@ import numpy as np
 
 from landmarks.evaluation import agreement
 from landmarks.panel.check import PanelEntries, refuse_huge
-from landmarks.panel.tables import Panel, picked
 from landmarks.solver.placement import EXACT, FLOOR, ROUGH, PlacementModel, mutual_errors, place
 from landmarks.solver.refine import polish_config
 from psmds_dist.core.config import SolverConfig
-from psmds_dist.core.types import Floats, InputError, Ints, Rows, RowSource, StopReason
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Floats, InputError, Ints, Rows, StopReason
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import refuse_tiny
@@ -90,7 +90,7 @@ class LandmarkEmbedding:
     """Procrustes disparity of each other start to the best, on the landmarks that the starts were made for."""
 
 
-def among_landmarks(panel: Panel, landmarks: Ints, names: PanelEntries) -> LandmarkDissimilarities:
+def among_landmarks(panel: RowSource, landmarks: Ints, names: PanelEntries) -> LandmarkDissimilarities:
     """Dissimilarities between the landmarks, from their own rows of the panel; the mean of both orders.
 
     Raises
@@ -98,7 +98,7 @@ def among_landmarks(panel: Panel, landmarks: Ints, names: PanelEntries) -> Landm
     InputError
         When one is missing, all are zero, or one is too large to compute with.
     """
-    rows, ids = picked(panel, landmarks), names.ids
+    rows, ids = panel.take(landmarks), names.ids
     rows /= 2  # before they are added, for sums of the largest numbers overflow
     values: Rows = rows + rows.T
     np.fill_diagonal(values, 0)

@@ -13,12 +13,12 @@ import numpy as np
 
 from landmarks.evaluation import HeldOut, StressEstimate
 from landmarks.panel.check import PanelEntries
-from landmarks.panel.tables import Panel
 from landmarks.selection import require_method
 from landmarks.solver.memory import FitPlan, Planned
 from landmarks.solver.placement import ROUGH, SHARE, PlacementModel
 from psmds_dist.core.config import SolverConfig, check_int
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError, Ints, StopReason
 from psmds_dist.solver.checkpoint import CheckpointStore, Identity
@@ -38,7 +38,7 @@ class Data(Planned, Protocol):
     """What a landmark fit needs to know of the data, beside what planning does."""
 
     @property
-    def input(self) -> object:
+    def input(self) -> RowSource:
         """What is read."""
 
     @property
@@ -77,7 +77,7 @@ class Data(Planned, Protocol):
     def entries(self, landmarks: Ints) -> PanelEntries:
         """How messages name the entries of a panel of some landmarks."""
 
-    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> AbstractContextManager[Panel]:
+    def panel(self, landmarks: Ints, executor: Executor, limit: int, keep: int) -> AbstractContextManager[RowSource]:
         """Dissimilarities of all points to some landmarks; ``keep`` bytes may hold what is made only once."""
 
     def between(self, rows: Ints, columns: Ints) -> Floats:
@@ -267,7 +267,7 @@ class Run:
     """What the stages of a fit work with."""
 
     data: Data
-    panel: Panel
+    panel: RowSource
     landmarks: Ints
     aside: Ints
     config: LandmarkConfig

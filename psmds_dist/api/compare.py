@@ -1,4 +1,4 @@
-"""Other methods on the same matrix, through scikit-learn, with stress measured the same way."""
+"""Methods of scikit-learn on the same matrix, with stress measured the same way."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 
 from psmds_dist.api.embed import measure
 from psmds_dist.core.layout import format_bytes
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical
-from psmds_dist.core.types import BudgetError, Floats, Rows, RowSource
-from psmds_dist.data.cache import testing_checksums
+from psmds_dist.core.types import BudgetError, Floats, Rows
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A map by another method.
+    """A map computed by another method.
 
     Attributes
     ----------
     method : str
-        Its name.
+        Name of the method.
     embedding : (n, L) ndarray
-        Coordinates in canonical position.
+        Coordinates in canonical orientation.
     stress : Stress
-        Stress of these coordinates.
+        Stress of the coordinates.
     seconds : float
         Wall time of the method alone.
     """
@@ -48,14 +48,14 @@ def smacof(
     eps: float = 1e-6,
     n_init: int = 1,
 ) -> Comparison:
-    """Metric MDS by majorisation, `sklearn.manifold.smacof`.
+    """Metric MDS by majorization, `sklearn.manifold.smacof`.
 
     Parameters
     ----------
     dissimilarities : (n, n) array_like
         Symmetric matrix, in memory.
     n_components, random_state, max_iter, eps, n_init
-        As there.
+        As in `sklearn.manifold.smacof`.
 
     Returns
     -------
@@ -99,27 +99,27 @@ def classical_mds(dissimilarities: Any, n_components: int = 2) -> Comparison:
 
 
 def load(source: RowSource) -> Floats:
-    """Read a whole matrix into memory as float64, which these methods need.
+    """Load a whole matrix into memory as float64, for `smacof` and `classical_mds`.
 
     Raises
     ------
     BudgetError
-        When twice that does not fit into what is free.
+        If twice its size does not fit into free memory.
     """
     import psutil
 
     need = 2 * 8 * source.n**2
     if need > psutil.virtual_memory().available:
         raise BudgetError(
-            f"comparing needs the whole matrix in memory twice, {format_bytes(need)}, more than is free: "
+            f"comparing needs {format_bytes(need)}, twice the size of the matrix, which is more than the free memory; "
             "compare on a smaller sample of points."
         )
     rows: Rows = np.empty((source.n, source.n), source.dtype)
-    testing_checksums(source).read(0, source.n, rows)
+    source.verified().read(0, source.n, rows)
     return rows.astype(np.float64)
 
 
 def _compared(method: str, matrix: Floats, embedding: Floats, seconds: float) -> Comparison:
-    position = canonical(embedding)
-    stress = measure(ArrayRows(matrix, dtype="float64"), position, InProcessExecutor(), 32 * matrix.nbytes)
-    return Comparison(method, position, stress, seconds)
+    oriented = canonical(embedding)
+    stress = measure(ArrayRows(matrix, dtype="float64"), oriented, InProcessExecutor(), 32 * matrix.nbytes)
+    return Comparison(method, oriented, stress, seconds)

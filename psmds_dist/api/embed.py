@@ -20,11 +20,12 @@ from psmds_dist.core.config import MAX_COORDINATE, SolverConfig, check_int
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
+from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress
-from psmds_dist.core.types import Floats, InputCheck, InputError, RowSource, StopReason
+from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
-from psmds_dist.data.cache import read_cost, stored, written_to
-from psmds_dist.ingest.check import check_source
+from psmds_dist.data.cache import stored
+from psmds_dist.ingest.check import checked
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, exact, exceeded, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStore, CheckpointStream, Identity
@@ -34,7 +35,7 @@ from psmds_dist.solver.tasks import CachedRows
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 if TYPE_CHECKING:
-    from psmds_dist.data.store import ZarrRows
+    pass
 
 LARGEST = 1e150
 """Coordinates beyond this have squares beyond float64."""
@@ -52,47 +53,13 @@ def plan_run(source: RowSource, config: SolverConfig, executor: Executor, memory
     InputError
         When there are too few points, or ``n_components`` is not below their number.
     """
+    require_square(source)
     require_dims(source.n, config.n_components)
     limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     rows, workers, here = stored(source), executor.n_workers, executor.in_process
     needs = exact(rows, config.n_components, config.tried_axes, workers, here=here, guided=config.guided)
     require(limit, needs, checking(rows, workers, here=here))
-    return Plan.of(limit, needs, workers, read_cost(source))
-
-
-def checked(
-    source: RowSource, executor: Executor, ids: list[str] | None, memory_limit: int | None = None
-) -> InputCheck:
-    """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
-    found = known_check(source)
-    if found is None:
-        found = check_source(source, executor, ids=ids, memory_limit=memory_limit)
-        if (store := _store_in(source)) is not None:
-            from psmds_dist.data.store import save_check
-
-            save_check(store, found)
-    else:
-        found.suspicion.warn()
-    return found
-
-
-def known_check(source: RowSource) -> InputCheck | None:
-    """The result of the input check that is kept with a store, where it still holds."""
-    store = _store_in(source)
-    if store is None:
-        return None
-    from psmds_dist.data.store import load_check
-
-    return load_check(store)
-
-
-def _store_in(source: RowSource) -> ZarrRows | None:
-    """The source, where it is one that a check can be kept with."""
-    if not hasattr(source, "fingerprint"):
-        return None
-    from psmds_dist.data.store import ZarrRows  # late: needs Zarr
-
-    return source if isinstance(source, ZarrRows) else None
+    return Plan.of(limit, needs, workers, source.read_profile.read_amplification)
 
 
 def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
@@ -179,7 +146,7 @@ def embed(
         on_plan(plan)
     before = executor.memory_usage()
     try:
-        check = checked(source, executor, ids, plan.limit)
+        check = checked(source, executor, ids=ids, memory_limit=plan.limit)
         _require_near(init, config, check.rms)
         if not isinstance(init, str):
             init = _brought_near(init, check.rms)
@@ -209,7 +176,7 @@ def embed(
         executor.close()
 
 
-def require_unchanged(source: object, checkpoint: CheckpointStore) -> None:
+def require_unchanged(source: RowSource, checkpoint: CheckpointStore) -> None:
     """Refuse what came of rows that somebody has written to while they were read, and keep nothing of it.
 
     Raises
@@ -217,10 +184,10 @@ def require_unchanged(source: object, checkpoint: CheckpointStore) -> None:
     InputError
         When its files are not those that were opened.
     """
-    if written_to(source):
+    if source.is_stale():
         checkpoint.remove()
         raise InputError(
-            f"{getattr(source, 'path', 'the matrix')} was written to while it was read, so that the map belongs to no "
+            f"{source.location or 'the matrix'} was written to while it was read, so that the map belongs to no "
             "matrix and is not kept: wait until it is complete, and begin anew."
         )
 
@@ -352,7 +319,7 @@ def _require_known(sums: Floats, source: RowSource) -> None:
     spoilt = np.flatnonzero(~np.isfinite(sums).all(axis=1))
     if spoilt.size:
         raise InputError(
-            f"{getattr(source, 'path', 'the matrix')} has missing or infinite dissimilarities in {spoilt.size} of its "
+            f"{source.location or 'the matrix'} has missing or infinite dissimilarities in {spoilt.size} of its "
             f"{len(sums)} rows, first in row {spoilt[0]}, so that stress over all pairs is unknown: fill them in, or "
             "keep to the stress on known pairs that a landmark fit tells."
         )

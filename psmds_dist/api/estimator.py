@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from psmds_dist.api.embed import Embedding, embed
-from psmds_dist.api.inputs import labels_of, path_of, row_source
+from psmds_dist.api.inputs import ids_of, labels_of, path_of, row_source
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
@@ -262,7 +262,7 @@ class PatternSearchMDS(OnCluster):
                 config,
                 executor,
                 memory_limit=self.memory_limit,
-                ids=getattr(source, "ids", None) or names,
+                ids=names or ids_of(source),
                 init=init,
                 n_init=self.n_init,
                 on_epoch=self.on_epoch,

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
-from psmds_dist.core.types import BudgetError, Floats, InputError, RowSource
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import BudgetError, Floats, InputError
 
 AUTO_POINTS = 1000
 """Points from which ``"auto"`` begins at landmarks: below, a start from random takes no longer."""

@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from psmds_dist.core.arrays import fill, is_distance_matrix, is_frame, is_masked, numbers_of
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import InputError, Rows, RowSource
+from psmds_dist.core.sources import RowSource, require_square, require_valid
+from psmds_dist.core.types import InputError, Rows
 from psmds_dist.data.formats import table_recipe
-from psmds_dist.data.sources import ArrayRows, Symmetrized, mean_of_orders, open_matrix
+from psmds_dist.data.ids import check_ids
+from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.transforms import Symmetrized, mean_of_orders
 from psmds_dist.executor import elementwise, write_dask_array
 from psmds_dist.ingest.check import refuse_one_triangle, require_two
 from psmds_dist.ingest.diagnose import spread
@@ -77,10 +80,27 @@ def _disagreement(index: list[Any], columns: list[Any]) -> str:
     )
 
 
+def ids_of(source: RowSource) -> list[str] | None:
+    """Names of the points that a source has, if any."""
+    return None if source.ids is None else check_ids(source.ids, source.n)
+
+
+def require_usable(source: RowSource) -> None:
+    """Refuse a user's own source whose shape, dtype or ids cannot be used.
+
+    Raises
+    ------
+    InputError
+        In a sentence that names the attribute.
+    """
+    require_valid(source)
+    ids_of(source)
+
+
 def path_of(matrix: Any, source: RowSource) -> str | None:
-    """Where a matrix lies that was handed over as a path or a Zarr array; None for one in memory."""
-    there = isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix)
-    return os.fspath(source.path) if there and hasattr(source, "path") else None
+    """Where a matrix is stored that was passed as a path, a Zarr array or a row source; None for one in memory."""
+    there = isinstance(matrix, str | os.PathLike | RowSource) or _is_from("zarr", matrix)
+    return source.location if there else None
 
 
 def size_of(matrix: Any) -> int:
@@ -119,7 +139,7 @@ def row_source(
 
     Parameters
     ----------
-    matrix : ndarray, data frame, zarr.Array, dask.array.Array, str or path
+    matrix : ndarray, data frame, zarr.Array, dask.array.Array, RowSource, str or path
         The dissimilarities.
     executor : Executor
         Who will read them.
@@ -136,21 +156,36 @@ def row_source(
         When the input cannot be read as a square matrix of numbers.
     """
     dtype = row_type(dtype)
-    if isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix):
+    if isinstance(matrix, RowSource):
+        require_usable(matrix)
+        require_square(matrix)
+        with _within_reach(matrix, executor, symmetrize, scratch) as source:
+            yield source
+    elif isinstance(matrix, str | os.PathLike) or _is_from("zarr", matrix):
         yield _stored(matrix, executor, dtype, symmetrize)
     elif _is_from("dask", matrix):
         with scratch_store(scratch, executor) as path:
             yield _from_dask(matrix, path, dtype, symmetrize, executor)
     else:
         array = ArrayRows(_in_memory(matrix), dtype=dtype)
-        if symmetrize:
-            refuse_one_triangle(array)
-        source: RowSource = Symmetrized(array) if symmetrize else array
-        if executor.in_process:
+        with _within_reach(array, executor, symmetrize, scratch) as source:
             yield source
-        else:
-            with scratch_store(scratch, executor) as path:
-                yield _copied(source, path)
+
+
+@contextmanager
+def _within_reach(
+    source: RowSource, executor: Executor, symmetrize: bool, scratch: str | os.PathLike[str] | None
+) -> Iterator[RowSource]:
+    """A source that other processes can read as well: what is in the memory of this one goes to a scratch store."""
+    here = isinstance(source, ArrayRows)
+    if symmetrize:
+        refuse_one_triangle(source)
+        source = Symmetrized(source)
+    if executor.in_process or not here:
+        yield source
+    else:
+        with scratch_store(scratch, executor) as path:
+            yield _copied(source, path)
 
 
 def row_type(dtype: Any) -> str:
@@ -180,7 +215,7 @@ def _is_from(package: str, value: object) -> bool:
 
 def _stored(matrix: Any, executor: Executor, dtype: str, symmetrize: bool) -> RowSource:
     rows = open_matrix(matrix, dtype)
-    executor.check_visible(rows.path)
+    executor.check_visible(rows.location)
     if symmetrize:
         raise InputError(
             "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' "

@@ -1,4 +1,4 @@
-"""Pictures: a map, and how its error fell."""
+"""Pictures of a map and of the error over its epochs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from psmds_dist.core.types import Floats, InputError
 
 
 def require_picture_place(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> None:
-    """Refuse a place where `save_map` cannot write, before hours are spent on the map.
+    """Reject a path to which `save_map` cannot write, before the run starts.
 
     Parameters
     ----------
     path : path
-        Where the picture is to be.
+        Path of the picture.
     *others : path
-        What else is read or written: the picture must not lie there, nor inside of it.
+        Inputs and other outputs; the picture must not be one of them, nor inside one.
 
     Raises
     ------
     InputError
-        When the format is unknown, the directory is not there, or something else is.
+        If the format is unknown, the directory does not exist, or the path is used otherwise.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -34,9 +34,9 @@ def require_picture_place(path: str | os.PathLike[str], *others: str | os.PathLi
     place = Path(path)
     kinds = FigureCanvasAgg.get_supported_filetypes()
     if place.suffix[1:].lower() not in kinds:
-        raise InputError(f"cannot save a picture to {str(place)!r}: its name must end in .{', .'.join(kinds)}.")
+        raise InputError(f"cannot save a picture to {str(place)!r}: the name must end in .{', .'.join(kinds)}.")
     if not place.absolute().parent.is_dir():
-        raise InputError(f"cannot save a picture to {str(place)!r}: there is no such directory.")
+        raise InputError(f"cannot save a picture to {str(place)!r}: its directory does not exist.")
     require_apart(place, *others)
 
 
@@ -49,25 +49,25 @@ def save_map(
     title: str = "",
     history: NDArray[np.void] | None = None,
 ) -> None:
-    """Draw the first two dimensions of a map and save the picture; the ending of ``path`` tells the format.
+    """Draw the first two dimensions of a map and save the picture.
 
     Parameters
     ----------
     path : path
-        Where.
+        Picture; its suffix selects the format.
     embedding : (n, L) ndarray
-        Coordinates, at least one dimension.
+        Coordinates.
     colour : (n,) ndarray, optional
-        Value of each point; whole numbers of at most ten kinds are drawn as classes.
+        Value of each point; at most ten distinct integers are drawn as classes.
     colour_label, title : str
-        Words.
+        Text of the colour bar, and of the map.
     history : structured ndarray, optional
-        Draws the error of each epoch beside the map.
+        Epochs of the solve; draws their errors beside the map.
 
     Raises
     ------
     InputError
-        When the format is unknown or the place cannot be written.
+        If the format is unknown.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -108,7 +108,7 @@ def _draw_map(figure: Any, axes: Any, embedding: Floats, colour: NDArray[Any] | 
 def _draw_history(axes: Any, history: NDArray[np.void]) -> None:
     axes.plot(history["epoch"], np.sqrt(history["mse"]))
     axes.set_xlabel("epoch")
-    axes.set_ylabel("root mean square error (bad moves may raise it for a while)")
+    axes.set_ylabel("root mean square error (bad moves may raise it temporarily)")
     radius = axes.twinx()
     radius.semilogy(history["epoch"], history["radius"], color="tab:grey", linestyle=":")
     radius.set_ylabel("radius (dotted)")

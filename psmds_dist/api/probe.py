@@ -10,8 +10,9 @@ import numpy as np
 import psutil
 
 from psmds_dist.core.config import SolverConfig
-from psmds_dist.core.types import Rows, RowSource
-from psmds_dist.data.cache import announce_later, layout_of
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Rows
+from psmds_dist.data.cache import prefetch_ahead
 from psmds_dist.kernels.guided import guide
 from psmds_dist.kernels.jit import available_threads as available_threads
 from psmds_dist.kernels.jit import parallel_region
@@ -60,7 +61,7 @@ class Reading(NamedTuple):
 
 def reading(source: RowSource) -> Reading:
     """Read some blocks of a store as a pass does, as they lie now."""
-    layout = layout_of(source)
+    layout = source.layout
     nbytes = layout.rows * layout.columns * source.dtype.itemsize
     buffer: Rows = np.empty((layout.rows, layout.columns), source.dtype)
     count = max(1, min(layout.count - 1, READ_BYTES // nbytes))
@@ -69,7 +70,7 @@ def reading(source: RowSource) -> Reading:
     began, worked = time.perf_counter(), time.process_time()
     done = 0
     for turn, (lo, hi) in enumerate(spans):
-        announce_later(source, spans, turn)
+        prefetch_ahead(source, spans, turn)
         source.read(lo, hi, buffer)
         done += (hi - lo) * layout.columns * source.dtype.itemsize
         if time.perf_counter() - began > 2 * SECONDS:

@@ -1,4 +1,4 @@
-"""What a run shows on a terminal: a line that moves, and a table at the end."""
+"""Text about runs: progress on a terminal, figures and tables."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from psmds_dist.core.stress import Stress
 from psmds_dist.ingest.check import Progress
 from psmds_dist.utils.text import escaped
 
-DWINDLE = 0.75
-"""How the epochs of a halving beyond one fall from each to the next: between fast and slow runs seen."""
+DECAY = 0.75
+"""Factor per halving by which the epochs beyond one decrease: between those of fast and slow runs."""
 
-FIRST_GUESS = 5.0
-"""Epochs that the first halving is taken to need."""
+INITIAL_EPOCHS = 5.0
+"""Epochs assumed for the first halving."""
 
 
 @dataclass
 class TimeLeft:
-    """Guesses the time to the end from the pace at which the radius has been halving.
+    """Estimator of the remaining time, from the number of epochs per halving of the radius.
 
-    Epochs at the large radii make the map and are many; later ones halve nearly every time. So the guess
-    takes the epochs that a halving has needed lately, and lets what is beyond one dwindle.
+    Large radii take many epochs; later the radius halves in almost every epoch. The estimate therefore starts from the
+    recent number of epochs per halving, of which the part beyond one decays.
     """
 
     _radius: float = math.inf
-    _needed: float = FIRST_GUESS
+    _needed: float = INITIAL_EPOCHS
     _since: int = 0
 
     def update(self, event: EpochEvent) -> float:
-        """Seconds left after ``event``."""
+        """Seconds left after an epoch."""
         self._since += 1
         if event.radius < self._radius:
             if math.isfinite(self._radius):
                 self._needed = (self._needed + self._since) / 2
             self._radius, self._since = event.radius, 0
         halvings = max(1.0, math.ceil(math.log2(max(event.radius / event.end_radius, 1.0))))
-        dwindling: float = (1 - DWINDLE**halvings) / (1 - DWINDLE)
+        decaying: float = (1 - DECAY**halvings) / (1 - DECAY)
         needed = max(self._needed, (self._needed + self._since) / 2)
-        epochs = halvings + max(0.0, needed - 1) * dwindling
+        epochs = halvings + max(0.0, needed - 1) * decaying
         return epochs * event.seconds / event.epoch
 
 
 def describe_seconds(seconds: float) -> str:
-    """Say a duration as a person does."""
+    """Format a duration in the unit that suits it."""
     if 0 < seconds < 0.095:
         return f"{1e3 * seconds:.0f} ms" if seconds >= 0.001 else f"{1e3 * seconds:.1f} ms"
     if seconds < 100:
@@ -58,7 +58,7 @@ def describe_seconds(seconds: float) -> str:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[OnEpoch]:
-    """Show a line with epoch, radius, error and time left; nothing when standard error is not a terminal."""
+    """Show a line with epoch, radius, error and remaining time, if standard error is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda event: None
         return
@@ -70,7 +70,7 @@ def progress(quiet: bool) -> Iterator[OnEpoch]:
         console=Console(stderr=True),
         transient=True,
         refresh_per_second=8,
-        redirect_stdout=sys.stdout.isatty(),  # else what is printed meanwhile would not reach its file
+        redirect_stdout=sys.stdout.isatty(),  # otherwise printed text would not reach a redirected file
     )
     with line as live:
 
@@ -86,7 +86,7 @@ def progress(quiet: bool) -> Iterator[OnEpoch]:
 
 @contextmanager
 def counter(what: str, quiet: bool) -> Iterator[Progress]:
-    """Show a bar for a pass over blocks; yields ``show(done, total)``, which is silent off a terminal."""
+    """Show a progress bar, if standard error is a terminal; yields ``show(done, total)``."""
     if quiet or not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -100,7 +100,7 @@ def counter(what: str, quiet: bool) -> Iterator[Progress]:
 
 
 def stress_lines(stress: Stress) -> str:
-    """List the figures of a map, one a line."""
+    """Format the stress of a map, one figure per line."""
     return "\n".join(
         (
             f"normalised stress  {stress.normalized_stress:.6f}   sqrt(sum (t-d)^2 / sum t^2)",
@@ -112,33 +112,33 @@ def stress_lines(stress: Stress) -> str:
 
 
 def fact_lines(facts: Mapping[str, object], indent: int = 0) -> list[str]:
-    """List facts, one a line; those inside others, indented below them."""
+    """Format facts, one per line; nested ones are indented."""
     lines: list[str] = []
     for name, value in facts.items():
         inner = value if isinstance(value, Mapping) else _numbered(value)
         if inner:
             lines += [f"{'':{indent}}{name}", *fact_lines(inner, indent + 2)]
         else:
-            lines.append(f"{'':{indent}}{name:{20 - indent}} {_worded(value)}".rstrip())
+            lines.append(f"{'':{indent}}{name:{20 - indent}} {_format(value)}".rstrip())
     return lines
 
 
 def _numbered(value: object) -> Mapping[str, object]:
-    """Facts in a list, by number."""
+    """Mappings in a list, by number; empty for other values."""
     items = value if isinstance(value, list) else []
     return {str(k): item for k, item in enumerate(items, 1)} if any(isinstance(i, Mapping) for i in items) else {}
 
 
-def _worded(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, list | tuple):
-        return ", ".join(map(_worded, value)) or "none"
+        return ", ".join(map(_format, value)) or "none"
     return "none" if value == {} else escaped(str(value))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Columns, aligned; the first to the left, the others to the right. Control characters are escaped."""
+    """Format a table: the first column left-aligned, others right-aligned, control characters escaped."""
     rows = [list(map(escaped, row)) for row in rows]
     widths = [max(len(line[k]) for line in [head, *rows]) for k in range(len(head))]
     lines = [

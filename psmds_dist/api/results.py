@@ -1,4 +1,4 @@
-"""Results on disk: one Zarr group a run, written beside and renamed."""
+"""Results of runs, stored as Zarr groups."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Result:
     Attributes
     ----------
     embedding, raw_embedding : (n, L) ndarray
-        Coordinates in canonical position, and as the solver left them.
+        Coordinates in canonical orientation, and as the solver left them.
     stress : Stress
         Stress of ``embedding``.
     history : structured ndarray
-        One row an epoch.
+        One row per epoch.
     ids : list of str or None
         Row names.
     attributes : dict
-        Everything else: outcome, configuration, seed, input, versions, memory.
+        Outcome, configuration, seed, input, versions, memory.
     """
 
     embedding: Floats
@@ -45,23 +45,23 @@ class Result:
 
 
 def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str | None, overwrite: bool) -> None:
-    """Write a run's outcome as a Zarr group.
+    """Write the result of a run as a Zarr group.
 
     Parameters
     ----------
     path : path
-        Where; nothing is there yet, or a result that ``overwrite`` gives up.
+        Directory of the group.
     result : Embedding
-        The outcome.
+        The result.
     matrix : str or None
-        Where the dissimilarities are.
+        Path of the dissimilarities.
     overwrite : bool
-        Whether an older result may be replaced.
+        Whether to replace an existing result.
 
     Raises
     ------
     InputError
-        When something is there already.
+        If ``path`` exists and may not be replaced.
     """
     from psmds_dist.data.store import write_result as write
 
@@ -96,17 +96,17 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
 
 
 def read_result(path: str | os.PathLike[str]) -> Result:
-    """Read a result back.
+    """Read a result that `write_result` wrote.
 
     Raises
     ------
     InputError
-        When there is none at ``path``.
+        If there is no result at ``path``.
     """
     from psmds_dist.data.store import read_result as read
 
     arrays, attributes, ids = read(path)
-    none = np.empty(0)  # a map that was placed, not solved, has no history
+    none = np.empty(0)  # a landmark map without refinement has no history
     columns = [arrays.get(f"history/{name}", none) for name in HISTORY.names or ()]
     history = np.empty(len(columns[0]), dtype=HISTORY)
     for name, column in zip(HISTORY.names or (), columns, strict=True):
@@ -122,8 +122,8 @@ def read_result(path: str | os.PathLike[str]) -> Result:
     return Result(arrays["embedding"], raw, stress, history, ids, attributes)
 
 
-def facts_at(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the map stored at ``path`` says of itself; nothing where there is none that is whole."""
+def attributes_at(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Attributes of the result at ``path``; empty if there is no valid one."""
     from psmds_dist.data.store import read_result as read
 
     try:
@@ -133,7 +133,7 @@ def facts_at(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def export_stored(place: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Write the coordinates of any stored map, also of one through landmarks; see `write_coordinates`."""
+    """Write the coordinates of a stored map, also of a landmark map; see `write_coordinates`."""
     from psmds_dist.data.store import read_result as read
 
     arrays, _, ids = read(place)
@@ -146,15 +146,15 @@ def write_coordinates(
     ids: list[str] | None = None,
     point_stress: Floats | None = None,
 ) -> None:
-    """Write coordinates: ``.csv`` and ``.tsv`` with ids (row numbers without) and point stress, ``.npy`` bare.
+    """Write coordinates to a file: ``.csv`` or ``.tsv`` with ids or row numbers and point stress, or ``.npy``.
 
-    Ids are written as `psmds_dist.utils.text.as_cell` says, so that no spreadsheet runs them; `read_ids` takes the
-    apostrophes off again.
+    Ids are written by `psmds_dist.utils.text.as_cell`, so that no spreadsheet runs them; `read_ids` removes the
+    apostrophes.
 
     Raises
     ------
     InputError
-        For any other ending.
+        For any other suffix.
     """
     from psmds_dist.data.store import atomic_file
 
@@ -163,7 +163,7 @@ def write_coordinates(
         raise InputError(f"output {str(path)!r} must end in .csv, .tsv or .npy.")
     with atomic_file(path) as fresh:
         if kind == ".npy":
-            with fresh.open("wb") as file:  # numpy.save would add its ending to a name in capitals
+            with fresh.open("wb") as file:  # numpy.save would add .npy to a name that ends in .NPY
                 np.save(file, embedding)
         else:
             columns = embedding if point_stress is None else np.column_stack((embedding, point_stress))

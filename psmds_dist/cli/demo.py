@@ -1,4 +1,4 @@
-"""The demo: from points to two maps, on Dask workers of this machine, under a memory budget."""
+"""The demo: two maps from points, on local Dask workers with a memory limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from psmds_dist.kernels.warm import warm_up_scan, warm_up_solver
 from psmds_dist.utils.atomic import is_free
 
 MARK = ".psmds-demo"
-"""File by which a directory of the demo is known."""
+"""File that marks a directory of the demo."""
 
 Say = Callable[[str], object]
 
@@ -56,11 +56,11 @@ def digits() -> Example:
 
 
 def manifold(n: int) -> Example:
-    """Draw points from a surface rolled up twice in three dimensions: an S-curve with a bend across it."""
+    """Sample an S-curve in three dimensions that is also bent across."""
     random = np.random.default_rng(0)
     along, across = random.uniform(-1.5 * np.pi, 1.5 * np.pi, n), random.uniform(0, 2, n)
     surface = np.column_stack((np.sin(along), across + 0.3 * np.cos(2 * along), np.sign(along) * (np.cos(along) - 1)))
-    return Example("manifold", surface, along, "place along the curve")
+    return Example("manifold", surface, along, "position along the curve")
 
 
 def run(output: Path, workers: int, points: int, say: Say) -> None:
@@ -69,22 +69,22 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
     Parameters
     ----------
     output : Path
-        Directory for stores, maps and pictures; made if needed.
+        Directory for stores, maps and pictures; created if needed.
     workers : int
         Dask workers to start.
     points : int
         Points of the manifold.
     say : callable
-        Told what happens, in lines.
+        Called with each line of the report.
     """
-    _take(output)
+    _prepare(output)
     small, large = digits(), manifold(points)
     limit = max(4 * points**2 // (2 * workers), 64 * 2**20)
     threads = max(1, available_threads() // workers)
-    say(f"Starting {workers} Dask workers, {threads} kernel thread(s) and {format_bytes(limit)} each.")
+    say(f"Starting {workers} Dask workers, {threads} kernel thread(s) and {format_bytes(limit)} of memory each.")
     with local_client(workers, threads) as client:
         executor = DaskExecutor(client)
-        with _timed(say, "Compiling kernels, kept on disk for next time"):
+        with _timed(say, "Compiling kernels, which are cached on disk"):
             executor.warm_up(partial(warm_up_solver, 2, "float32", 2))
             executor.warm_up(partial(warm_up_scan, "float32"))
             warm_up_start("landmarks", SolverConfig(), "float32")
@@ -95,14 +95,14 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
         other = compare.smacof(compare.load(matrix), random_state=0)
     _summary(maps, workers, alone, other, say)
     pictures = ", ".join(str(output / f"{name}.png") for name in maps)
-    say(f"Pictures: {pictures}. Maps: the .map.zarr groups beside them.")
+    say(f"Pictures: {pictures}. Maps: the .map.zarr groups in the same directory.")
 
 
-def _take(output: Path) -> None:
-    """Make the directory, or use that of an earlier demo; another one may hold files of the same names."""
+def _prepare(output: Path) -> None:
+    """Create the directory, or reuse that of an earlier demo; another might hold files of the same names."""
     mark = output / MARK
     if not (is_free(output) or mark.exists()):
-        raise InputError(f"{output} holds other things than a demo: give --output another directory.")
+        raise InputError(f"{output} is not empty and not from an earlier demo; choose another directory with --output.")
     output.mkdir(parents=True, exist_ok=True)
     mark.touch()
 
@@ -114,8 +114,8 @@ def _summary(maps: dict[str, Embedding], workers: int, alone: Embedding, other: 
     rows.append(_row("SMACOF, digits, this process", other.stress.normalized_stress, other.seconds))
     say("\n" + table(["", "normalised stress", "seconds"], rows))
     same = np.array_equal(alone.solution.embedding, maps["digits"].solution.embedding)
-    say(f"\nThe digits' maps from {workers} workers and from this process are the same to the last bit: {same}.")
-    say(f"In this process pattern search was {other.seconds / alone.seconds:.0f} times faster than SMACOF.")
+    say(f"\nThe maps of the digits from {workers} workers and from this process are bitwise identical: {same}.")
+    say(f"In this process, pattern search was {other.seconds / alone.seconds:.0f} times as fast as SMACOF.")
 
 
 def _row(name: str, stress: float, seconds: float) -> list[str]:
@@ -143,7 +143,7 @@ def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, s
     peak = max(result.peak_memory.values())
     say(
         f"  {len(solution.history)} epochs in {result.seconds:.2f} s, normalised stress "
-        f"{solution.stress.normalized_stress:.5f}, peak memory of a worker {format_bytes(peak)}"
+        f"{solution.stress.normalized_stress:.5f}, peak memory per worker {format_bytes(peak)}"
     )
     write_result(output / f"{example.name}.map.zarr", result, matrix=str(store), overwrite=True)
     title = f"{example.name}: normalised stress {solution.stress.normalized_stress:.4f}"

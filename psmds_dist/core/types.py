@@ -1,4 +1,4 @@
-"""Types that every layer shares: errors, the row-source protocol, outcomes and results."""
+"""Types that every layer shares: errors, outcomes and results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,32 +27,6 @@ Rows = NDArray[Any]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-class RowSource(Protocol):
-    """Where rows of an ``n x n`` dissimilarity matrix come from.
-
-    A source is cheap to pickle (it travels inside tasks) and opens what it needs on first use.
-    """
-
-    @property
-    def n(self) -> int:
-        """Number of points."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows it delivers: float32 or float64."""
-
-    @property
-    def band(self) -> int:
-        """Rows that are stored together, so best read together; 1 when any row range is as good as another."""
-
-    @property
-    def token(self) -> str:
-        """Identity of the content, the key of worker-side caches."""
-
-    def read(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` (C-contiguous, ``(>= hi - lo, n)``, of `dtype`) with rows ``lo`` to ``hi``."""
 
 
 @dataclass(frozen=True)

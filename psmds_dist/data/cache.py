@@ -8,75 +8,37 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TypeVar, cast
 
 import numpy as np
 
 from psmds_dist.core.layout import Layout, groups
-from psmds_dist.core.types import Ints, Rows, RowSource
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Ints, Rows
 from psmds_dist.planning.memory import BATCH, RowBuffers, RowStorage
 from psmds_dist.utils.pickling import forget
 
 
-def layout_of(source: RowSource) -> Layout:
-    """How the rows of a source are cut; a panel is a source with rows of its own ``width``."""
-    return _layout(source.n, getattr(source, "width", None))
-
-
-@lru_cache(maxsize=16)
-def _layout(n: int, width: int | None) -> Layout:
-    """One layout for all who ask, since it remembers its sizes and they ask often."""
-    return Layout(n, width)
-
-
 def stored(source: RowSource) -> RowStorage:
     """How the rows of a source are stored, for planning."""
+    profile = source.read_profile
     return RowStorage(
-        layout_of(source),
+        source.layout,
         source.dtype.itemsize,
-        source.band,
-        int(getattr(source, "scratch", 0)),
-        int(getattr(source, "copies", 1)),
-        getattr(source, "resident", None) is not None,
+        profile.rows_per_chunk,
+        profile.scratch_bytes,
+        profile.read_copies,
+        source.in_memory() is not None,
     )
 
 
-def read_cost(source: RowSource) -> float:
-    """How often a pass over the rows of a source reads a stored byte."""
-    return float(getattr(source, "read_cost", 1.0))
-
-
-def written_to(source: object) -> bool:
-    """Whether a source has been written to since it was opened, as far as it can tell."""
-    changed = getattr(source, "changed", None)
-    return changed is not None and bool(changed())
-
-
-S = TypeVar("S", bound=RowSource)
-
-
-def testing_checksums(source: S) -> S:
-    """Return the source in the form that tests the checksums of what it reads, where it has any."""
-    change = getattr(source, "with_checksums", None)
-    return source if change is None else cast(S, change())
-
-
 AHEAD = 4
-"""Reads that a device is told of before they come: one at a time, with pauses, leave it idle."""
+"""Reads that a source is asked to prefetch: one at a time, with pauses, leave a device idle."""
 
 
-def announce(source: RowSource, lo: int, hi: int) -> None:
-    """Tell a source that rows ``lo`` to ``hi`` are to be read soon, where it can make use of that."""
-    tell = getattr(source, "expect", None)
-    if tell is not None:
-        tell(lo, hi)
-
-
-def announce_later(source: RowSource, spans: Sequence[tuple[int, int]], turn: int) -> None:
-    """Announce the read that comes `AHEAD` after the read number ``turn``, which begins now; at first, those before."""
+def prefetch_ahead(source: RowSource, spans: Sequence[tuple[int, int]], turn: int) -> None:
+    """Prefetch the read that comes `AHEAD` after the read number ``turn``, which begins now; at first, those before."""
     for lo, hi in spans[turn + AHEAD if turn else 1 : turn + AHEAD + 1]:
-        announce(source, lo, hi)
+        source.prefetch(lo, hi)
 
 
 @dataclass(frozen=True)
@@ -113,8 +75,9 @@ class RowCache:
 
     def __init__(self, source: RowSource, budget: int) -> None:
         self.source = source
-        self.layout = layout_of(source)
+        self.layout = source.layout
         self._memory = RowBuffers.plan(stored(source), budget)
+        self._height = source.read_profile.rows_per_chunk
         self._data: Rows = np.empty((self._memory.cached_blocks * self.layout.rows, self.layout.columns), source.dtype)
         self._slot: dict[int, int] = {}
         self._tested: set[int] = set()
@@ -133,12 +96,12 @@ class RowCache:
             runs = self._runs([b for b in sorted(blocks) if b not in self._slot])
             spans = [self._span(run) for run in runs]
             pending = [reader.submit(self._load, run, 0) for run in runs[:1]]
-            announce_later(self.source, spans, 0)
+            prefetch_ahead(self.source, spans, 0)
             for part in batches_of(kept, self.layout):
                 yield self._kept(part)
             for turn in range(1, len(runs) + 1):
                 batch = pending.pop().result()
-                announce_later(self.source, spans, turn)
+                prefetch_ahead(self.source, spans, turn)
                 pending += [reader.submit(self._load, run, turn) for run in runs[turn : turn + 1]]
                 yield batch
 
@@ -156,7 +119,7 @@ class RowCache:
         """Group blocks that share a band of storage; a run spans what lies between them as well."""
         groups: dict[int, list[int]] = {}
         for b in blocks:
-            shared = b if self._memory.run_blocks == 1 else self.layout.bounds(b)[0] // self.source.band
+            shared = b if self._memory.run_blocks == 1 else self.layout.bounds(b)[0] // self._height
             groups.setdefault(shared, []).append(b)
         runs: list[_Run] = []
         room = self._memory.cached_blocks - len(self._slot)
@@ -177,7 +140,7 @@ class RowCache:
 
     def _band_of(self, block: int) -> tuple[int, int]:
         """First and last of the blocks that begin in the same band."""
-        rows, height = self.layout.rows, self.source.band
+        rows, height = self.layout.rows, self._height
         band = self.layout.bounds(block)[0] // height
         return -(-band * height // rows), min(self.layout.count, -(-(band + 1) * height // rows)) - 1
 
@@ -198,7 +161,7 @@ class RowCache:
     def _read(self, run: _Run, lo: int, hi: int, out: Rows) -> None:
         blocks = range(run.first, run.last + 1)
         known = self._tested.issuperset(blocks)
-        (self.source if known else testing_checksums(self.source)).read(lo, hi, out)
+        (self.source if known else self.source.verified()).read(lo, hi, out)
         self._tested.update(blocks)
 
     def _buffer(self, turn: int) -> Rows:
@@ -248,10 +211,10 @@ def get_row_cache(source: RowSource, budget: int) -> HeldRows:
 
     A matrix that is in memory anyway is used where it is, and evicts nothing.
     """
-    matrix = getattr(source, "resident", None)
+    matrix = source.in_memory()
     if matrix is not None:
-        return ResidentRows(matrix, layout_of(source))
-    key = f"{source.token}:{budget}"
+        return ResidentRows(matrix, source.layout)
+    key = f"{source.content_id}:{budget}"
     slot = _SLOT.get()
     with _HELD_LOCK:
         if key not in slot:

@@ -6,14 +6,15 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.arrays import fill
+from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.sources import file_identity, load_npy, require_numeric
@@ -38,29 +39,34 @@ def trying(metric: str, where: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class Points(RowSource):
     """Distances between the rows of a ``.npy`` file, by a metric of `scipy.spatial.distance.cdist`."""
 
     path: str
-    n: int
+    shape: tuple[int, int]
     metric: str
     options: Mapping[str, Any]
     dtype: np.dtype[Any]
-    token: str
-    band: int = field(default=1, init=False)
+    content_id: str
 
     @property
-    def scratch(self) -> int:
-        """Bytes that a read takes beside its target: all points, once more where the metric changes them."""
+    def location(self) -> str:
+        """Path of the file."""
+        return self.path
+
+    @cached_property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: all points, once more where the metric changes them, and distances as computed."""
         points = load_npy(self.path)
         as_they_are = points.dtype == np.float64 and not Metric(self.metric, self.options).of_units
-        return 8 * points.size * (1 if as_they_are else 2) + max(8 * self.n, min(SCRATCH_BYTES, 8 * self.n**2))
+        distances = max(8 * self.n, min(SCRATCH_BYTES, 8 * self.n**2))
+        return ReadProfile(scratch_bytes=8 * points.size * (1 if as_they_are else 2) + distances)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Points) and self.token == other.token
+        return isinstance(other, Points) and self.content_id == other.content_id
 
     def __hash__(self) -> int:
-        return hash(self.token)
+        return hash(self.content_id)
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
@@ -195,8 +201,9 @@ def open_points(
     _require_points(values, place)
     require_size(int(values.shape[0]))
     chosen = dict(options or {})
-    token = f"points {file_identity(place)} {Metric(metric, chosen).described} {dtype}"
-    source = Points(place, int(values.shape[0]), metric, chosen, np.dtype(dtype), token)
+    n = int(values.shape[0])
+    content_id = f"points {file_identity(place)} {Metric(metric, chosen).described} {dtype}"
+    source = Points(place, (n, n), metric, chosen, np.dtype(dtype), content_id)
     _try_metric(source)
     return source
 

@@ -1,22 +1,21 @@
-"""Sources of rows: matrices in files and in memory, and what can be done to their rows on the way."""
+"""Row sources of arrays in memory and of ``.npy`` files, and the one that a path stands for."""
 
 from __future__ import annotations
 
 import mmap
 import os
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.arrays import fill, numbers_of
-from psmds_dist.core.types import InputError, Rows, RowSource
-from psmds_dist.data.cache import testing_checksums, written_to
+from psmds_dist.core.sources import ReadProfile, RowSource
+from psmds_dist.core.types import InputError, Ints, Rows
 from psmds_dist.data.formats import NPY, ZIP, begins_with, other_format
 
 if TYPE_CHECKING:
@@ -34,13 +33,8 @@ NOT_NUMBERS = {
 """What messages add to a type that is no real number, by its kind."""
 
 Numbers = NDArray[Any]
-
-
-class ColumnSource(RowSource, Protocol):
-    """A source that can be read along columns as well."""
-
-    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+ShapeOf = Callable[[Numbers, str], tuple[int, int]]
+"""Shape of the rows that an array stands for; refuses, by the name in messages, what stands for none."""
 
 
 def points_of_condensed(length: int, where: str) -> int:
@@ -63,21 +57,22 @@ def require_numeric(values: Numbers, where: str) -> Numbers:
     return values
 
 
-def matrix_size(values: Numbers, where: str) -> int:
-    """Return ``n`` for a square or condensed matrix."""
+def matrix_shape(values: Numbers, where: str) -> tuple[int, int]:
+    """Return ``(n, n)`` for a square or condensed matrix, or refuse what is neither."""
     require_numeric(values, where)
     if values.ndim == 1:
-        return points_of_condensed(values.size, where)
+        n = points_of_condensed(values.size, where)
+        return n, n
     if values.ndim != 2 or values.shape[0] != values.shape[1]:
         raise InputError(
             f"{where} has shape {values.shape}, but a dissimilarity matrix is square (n, n) or condensed "
             "(n (n - 1) / 2,); for points use `psmds distances`, for distances to landmarks `psmds landmarks fit`."
         )
-    return int(values.shape[0])
+    return int(values.shape[0]), int(values.shape[1])
 
 
 def fill_rows(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> None:
-    """Copy rows ``lo`` to ``hi`` of a square or condensed matrix."""
+    """Copy rows ``lo`` to ``hi`` of a table, or of a condensed matrix of ``n`` points."""
     if values.ndim == 2:
         fill(out[: hi - lo], values[lo:hi])
     else:
@@ -126,14 +121,6 @@ def file_identity(path: str) -> str:
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
-def differs(path: str, token: str) -> bool:
-    """Whether the file at ``path`` is another one than that in ``token``; one that was removed is mapped as it was."""
-    try:
-        return file_identity(path) not in token
-    except FileNotFoundError:
-        return False
-
-
 @dataclass(frozen=True)
 class MappedFile:
     """A file that an array is mapped from, as it was when the array came."""
@@ -158,9 +145,9 @@ class MappedFile:
 def mapped_file(values: Numbers) -> MappedFile | None:
     """File that an array is mapped from to be read; where its owner may write as well, the file's time tells late."""
     owner: Any = values
-    while owner is not None and not isinstance(owner, np.memmap):
-        owner = getattr(owner, "base", None)
-    if owner is None or owner.filename is None or owner.mode not in ("r", "c"):
+    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+        owner = owner.base
+    if not isinstance(owner, np.memmap) or owner.filename is None or owner.mode not in ("r", "c"):
         return None
     try:
         return MappedFile.of(os.path.abspath(owner.filename))
@@ -215,39 +202,58 @@ def _mapping(values: Numbers) -> mmap.mmap:
     return owner
 
 
-@dataclass(frozen=True)
-class NpyMatrix:
-    """A ``.npy`` file with a square matrix, or SciPy's condensed form of one."""
+@dataclass(frozen=True, eq=False)
+class NpyRows(RowSource):
+    """Rows of a ``.npy`` file with a matrix, SciPy's condensed form of one, or a table; made by `open_npy`."""
 
     path: str
-    n: int
+    shape: tuple[int, int]
+    identity: str
+    """That of the file when it was opened."""
+
+    scattered: bool
+    """Whether a row lies scattered over the file: many rows at once then share its pages."""
+
     dtype: np.dtype[Any]
-    token: str
-    band: int
-    """All rows where a row lies scattered over the file: many at once then share its pages."""
+    content_id: str
+    landmarks: Ints | None = None
+
+    @property
+    def location(self) -> str:
+        """Path of the file."""
+        return self.path
 
     @cached_property
     def _file(self) -> NpyFile:
         return NpyFile(self.path)
 
-    @property
-    def copies(self) -> int:
-        """Rows as delivered, and as they are mapped."""
-        return 1 + -(-self._file.mapped().dtype.itemsize // self.dtype.itemsize)
+    @cached_property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: rows as delivered and as they are mapped, and about a page for each entry of a row."""
+        copies = 1 + -(-self._file.mapped().dtype.itemsize // self.dtype.itemsize)
+        if not self.scattered:
+            return ReadProfile(read_copies=copies)
+        return ReadProfile(self.n, min(os.stat(self.path).st_size, self.shape[1] * mmap.PAGESIZE), copies)
 
-    @property
-    def scratch(self) -> int:
-        """Pages that are mapped beside the rows where those lie scattered: about one for each entry of a row."""
-        return 0 if self.band == 1 else min(os.stat(self.path).st_size, self.n * mmap.PAGESIZE)
-
-    def changed(self) -> bool:
-        """Whether the file has been written since it was opened."""
-        return differs(self.path, self.token)
+    def is_stale(self) -> bool:
+        """Whether the file has been written since it was opened; one that was removed is mapped as it was."""
+        try:
+            return file_identity(self.path) != self.identity
+        except FileNotFoundError:
+            return False
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         with self._file.reading() as values:
             fill_rows(values, self.n, lo, hi, out)
+
+    def read_rows(self, rows: Ints, columns: slice, out: Rows) -> None:
+        """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
+        with self._file.reading() as values:
+            if values.ndim == 2:
+                fill(out[: rows.size], values[rows, columns])
+                return
+        super().read_rows(rows, columns, out)
 
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
@@ -255,17 +261,16 @@ class NpyMatrix:
             fill_rows(values.T, self.n, lo, hi, out)
 
 
-def open_npy(path: str | os.PathLike[str], dtype: str = "float32") -> NpyMatrix:
-    """Open a ``.npy`` file as a matrix: 2-D is square, 1-D is condensed."""
+def open_npy(path: str | os.PathLike[str], dtype: str = "float32", shape_of: ShapeOf = matrix_shape) -> NpyRows:
+    """Open a ``.npy`` file as a matrix, 2-D and square or 1-D and condensed, or as what else has a shape."""
     place = os.path.abspath(path)
     values = load_npy(place)
-    n = matrix_size(values, place)
-    rows_lie_together = values.ndim == 2 and values.flags.c_contiguous
-    token = f"npy {file_identity(place)} {dtype}"
-    return NpyMatrix(place, n, np.dtype(dtype), token, 1 if rows_lie_together else n)
+    shape, identity = shape_of(values, place), file_identity(place)
+    scattered = values.ndim == 1 or not values.flags.c_contiguous
+    return NpyRows(place, shape, identity, scattered, np.dtype(dtype), f"npy {identity} {dtype}")
 
 
-def open_matrix(path: Any, dtype: str | None = None) -> NpyMatrix | ZarrRows:
+def open_matrix(path: Any, dtype: str | None = None) -> NpyRows | ZarrRows:
     """Open a matrix where it lies: a ``.npy`` file, or a store of ours or another Zarr array.
 
     Parameters
@@ -281,25 +286,38 @@ def open_matrix(path: Any, dtype: str | None = None) -> NpyMatrix | ZarrRows:
     return open_npy(path, dtype or "float32") if is_file else open_rows(path, dtype)
 
 
-class ArrayRows:
-    """Rows of an array in this process, square or condensed, or of a data frame or distance matrix."""
+class ArrayRows(RowSource):
+    """Rows of an array in this process: a square or condensed matrix.
 
-    band = 1
+    Parameters
+    ----------
+    values : array_like, data frame or distance matrix
+        Real numbers.
+    dtype : {"float32", "float64"}
+        Type of the rows to deliver.
+    landmarks : (n_landmarks,) int64 array, optional
+        Rows that the columns of a panel belong to.
+    """
 
-    def __init__(self, values: Any, dtype: str = "float32") -> None:
+    shape: tuple[int, int]
+    landmarks: Ints | None
+
+    def __init__(self, values: Any, dtype: str = "float32", landmarks: Ints | None = None) -> None:
         self.values = numbers_of(values, "the array")
-        self.n = matrix_size(self.values, "the array")
+        self.shape = self._find_shape()
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.token = f"array {uuid.uuid4().hex} {dtype}"
+        self.landmarks = landmarks
         self._file = mapped_file(self.values)
 
-    def changed(self) -> bool:
+    def _find_shape(self) -> tuple[int, int]:
+        return matrix_shape(self.values, "the array")
+
+    def is_stale(self) -> bool:
         """Whether the array is mapped from a file that has been written to."""
         return self._file is not None and self._file.changed()
 
-    @property
-    def resident(self) -> Rows | None:
-        """The array itself, when its rows can be used as they lie."""
+    def in_memory(self) -> Rows | None:
+        """Return the array itself, when its rows can be used as they lie."""
         values = self.values
         usable = values.ndim == 2 and values.dtype == self.dtype and values.flags.c_contiguous
         return values if usable else None
@@ -308,134 +326,13 @@ class ArrayRows:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         fill_rows(self.values, self.n, lo, hi, out)
 
+    def read_rows(self, rows: Ints, columns: slice, out: Rows) -> None:
+        """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
+        if self.values.ndim == 2:
+            fill(out[: rows.size], self.values[rows, columns])
+        else:
+            super().read_rows(rows, columns, out)
+
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
         fill_rows(self.values.T, self.n, lo, hi, out)
-
-
-@dataclass(frozen=True)
-class _Changed:
-    """Rows of a source, changed on the way."""
-
-    source: RowSource
-
-    @property
-    def n(self) -> int:
-        """Number of points."""
-        return self.source.n
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows."""
-        return self.source.dtype
-
-    @property
-    def band(self) -> int:
-        """Rows that are best read together."""
-        return self.source.band
-
-    @property
-    def scratch(self) -> int:
-        """Bytes that a read takes beside its target."""
-        return int(getattr(self.source, "scratch", 0))
-
-    @property
-    def copies(self) -> int:
-        """How many times over a read holds its rows."""
-        return int(getattr(self.source, "copies", 1))
-
-    @property
-    def token(self) -> str:
-        """Identity of the content."""
-        return f"{type(self).__name__} {self.source.token}"
-
-    def changed(self) -> bool:
-        """Whether the source has been written to since it was opened."""
-        return written_to(self.source)
-
-    def with_checksums(self) -> Self:
-        """Return the same rows, read from a source that tests its checksums where it has any."""
-        return replace(self, source=testing_checksums(self.source))
-
-
-@dataclass(frozen=True)
-class _WithColumns(_Changed):
-    """Rows made of those of a source and the columns of the same index."""
-
-    source: ColumnSource
-
-    @property
-    def band(self) -> int:
-        """All rows: the more columns are read at once, the fewer passes over the storage."""
-        return self.n
-
-    @property
-    def copies(self) -> int:
-        """Rows, the columns that belong to them, and these as they come."""
-        return 3
-
-    def read_both(self, lo: int, hi: int, out: Rows) -> tuple[Rows, Rows]:
-        """Fill ``out`` with rows ``lo`` to ``hi``, and return them with the columns of the same index as rows."""
-        rows = out[: hi - lo]
-        columns = np.empty_like(rows)
-        self.source.read(lo, hi, rows)
-        self.source.read_columns(lo, hi, columns)
-        return rows, columns
-
-
-def mean_of_orders(rows: Rows, columns: Rows) -> None:
-    """Turn entries into the mean of them and their mirror images, which are overwritten.
-
-    Where one of the two is negative it stays, for the check to tell: a mean with the other would hide it.
-    """
-    lost = None
-    if not (rows.min(initial=0) >= 0 and columns.min(initial=0) >= 0):
-        lowest, highest = np.minimum(rows, columns), np.maximum(rows, columns)
-        lost = np.where(lowest < -1e-5 * highest, lowest, np.nan)  # others are rounded zeros
-    rows *= 0.5  # before the sum, which might overflow
-    columns *= 0.5
-    rows += columns
-    if lost is not None:
-        np.copyto(rows, lost, where=~np.isnan(lost))
-
-
-class Symmetrized(_WithColumns):
-    """The mean of both orders of every pair; a map fits it best where it fits both orders best."""
-
-    def read(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        mean_of_orders(*self.read_both(lo, hi, out))
-
-
-TRIANGLES = ("upper", "lower", "auto")
-"""What `build` takes for its argument ``triangle``."""
-
-
-@dataclass(frozen=True)
-class OneTriangle(_WithColumns):
-    """The entries of one triangle on both sides of the diagonal."""
-
-    side: str
-    """``"upper"`` or ``"lower"``."""
-
-    @property
-    def token(self) -> str:
-        """Identity of the content."""
-        return f"{self.side} {super().token}"
-
-    def read(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        rows, columns = self.read_both(lo, hi, out)
-        for i, row, column in zip(range(lo, hi), rows, columns, strict=True):
-            empty = slice(0, i) if self.side == "upper" else slice(i + 1, None)
-            row[empty] = column[empty]
-
-
-@dataclass(frozen=True)
-class ZeroDiagonal(_Changed):
-    """Rows with the diagonal set to zero."""
-
-    def read(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        self.source.read(lo, hi, out)
-        out[np.arange(hi - lo), np.arange(lo, hi)] = 0

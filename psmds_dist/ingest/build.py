@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import Executor, InputCheck, InputError, Rows, RowSource
+from psmds_dist.core.sources import RowSource, require_square, require_valid
+from psmds_dist.core.types import Executor, InputCheck, InputError, Rows
 from psmds_dist.core.validation import require_size
-from psmds_dist.data.cache import layout_of, testing_checksums
 from psmds_dist.data.ids import check_ids
-from psmds_dist.data.sources import TRIANGLES, ColumnSource, OneTriangle, Symmetrized, ZeroDiagonal
+from psmds_dist.data.transforms import TRIANGLES, OneTriangle, Symmetrized, ZeroDiagonal
 from psmds_dist.ingest.check import (
     SYMMETRY_TOL,
     Progress,
@@ -33,7 +33,7 @@ from psmds_dist.utils.locks import exclusive_lock
 from psmds_dist.utils.text import note_unsafe
 
 if TYPE_CHECKING:
-    from psmds_dist.data.store import PanelTarget, Target
+    from psmds_dist.data.store import Target
 
 F = TypeVar("F", covariant=True)
 
@@ -43,16 +43,16 @@ class BuildBlocks(Generic[F]):
     """Work of the pass: write what is not written yet, and scan everything."""
 
     source: RowSource
-    target: Target | PanelTarget
+    target: Target
     panel: int
     scanner: Callable[[], BlockScanner[F]]
 
     def __call__(self, blocks: Sequence[int]) -> F:
         """Build and scan ``blocks``."""
-        scanner, layout = self.scanner(), layout_of(self.source)
+        scanner, layout = self.scanner(), self.source.layout
         missing = self._scan_written(scanner, blocks)
         # a copy gets checksums of its own, which would hide damage that those of the source show
-        for run, panel in read_strips(testing_checksums(self.source), missing, self.panel):
+        for run, panel in read_strips(self.source.verified(), missing, self.panel):
             for block, rows in split(layout, run, panel):
                 self.target.write(block, rows)
                 scanner.add(block, rows)
@@ -63,9 +63,9 @@ class BuildBlocks(Generic[F]):
         missing = [block for block in blocks if not self.target.has(block)]
         written = sorted(set(blocks) - set(missing))
         if written:
-            layout = layout_of(self.source)
+            layout = self.source.layout
             buffer: Rows = np.empty((layout.rows, layout.columns), self.source.dtype)
-            stored = self.target.with_checksums()
+            stored = self.target.verified()
             for block in written:
                 lo, hi = layout.bounds(block)
                 try:
@@ -141,10 +141,12 @@ def build(
     """
     from psmds_dist.data.store import create, require_apart  # late: needs Zarr
 
+    require_valid(source)
+    require_square(source)
     require_size(source.n)
     names = None if ids is None else check_ids(ids, source.n)
     note_unsafe(names)
-    require_apart(path, getattr(source, "path", None))
+    require_apart(path, source.location)
     if zero_diagonal:
         refuse_similarities(source, names)
     source = _mirrored(source, executor, symmetrize, triangle, memory_limit)
@@ -157,18 +159,18 @@ def build(
             rows.dtype.name,
             ids=names,
             metric=metric,
-            source_fingerprint=rows.token,
+            source_fingerprint=rows.content_id,
             overwrite=overwrite,
         )
         scan = _pass(rows, target, executor, room, on_progress)
         with removed_if_refused(target):
             check = evaluate(scan, target, executor, ids=names, symmetry_tol=symmetry_tol, room=room)
-        target.finish(check)
+        target.finish(check.as_dict())
     return check
 
 
 @contextmanager
-def removed_if_refused(target: Target | PanelTarget) -> Iterator[None]:
+def removed_if_refused(target: Target) -> Iterator[None]:
     """Remove what was written where its check ends with an error: all of it is in the source still."""
     try:
         yield
@@ -188,17 +190,11 @@ def _mirrored(
             "symmetrize=True (--symmetrize) takes the mean of both triangles and triangle (--triangle) one of them; "
             "give one of the two."
         )
-    if not hasattr(source, "read_columns"):
-        raise InputError(
-            "symmetrize=True (--symmetrize) and triangle (--triangle) are for matrices; distances are symmetric, so "
-            "leave them out."
-        )
-    columns = cast("ColumnSource", source)
     if symmetrize:
         refuse_one_triangle(source)
-        return Symmetrized(columns)
+        return Symmetrized(source)
     side = _side(source, executor, triangle, room_for(memory.building, source, executor, memory_limit))
-    return source if side is None else OneTriangle(columns, side)
+    return source if side is None else OneTriangle(source, side)
 
 
 def _side(source: RowSource, executor: Executor, triangle: str | None, room: int) -> str | None:

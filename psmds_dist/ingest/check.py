@@ -8,17 +8,18 @@ matrix is said in one message, the worst first. What is suspicious but usable is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints, Rows, RowSource, Suspicion
+from psmds_dist.core.sources import KeepsChecks, RowSource, require_square, require_valid
+from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints, Rows, Suspicion
 from psmds_dist.core.validation import require_size
-from psmds_dist.data.cache import stored, testing_checksums
+from psmds_dist.data.cache import stored
 from psmds_dist.ingest.diagnose import Pair, count_triangles, group_sizes, look_at_triangles, worst_pair
 from psmds_dist.ingest.scan import (
     InvalidEntries,
@@ -43,6 +44,46 @@ of the root mean square of a typical row (the median, so that a few huge entries
 
 Progress = Callable[[int, int], None]
 Ids = Sequence[str] | None
+
+
+class Check(Protocol):
+    """What a check has found, as it is kept with a store."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of `as_dict`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a plain dictionary."""
+
+
+C = TypeVar("C", bound=Check)
+
+
+def known_check(source: RowSource, kind: type[C]) -> C | None:
+    """Return the result of an earlier check that is kept with a store, where it still holds."""
+    facts = source.load_check() if isinstance(source, KeepsChecks) else None
+    try:
+        return None if facts is None else kind.from_dict(facts)
+    except (TypeError, KeyError):  # other fields: another version of this package has kept it
+        return None
+
+
+def keep_check(source: RowSource, found: Check) -> None:
+    """Keep the result of a check with a source that can."""
+    if isinstance(source, KeepsChecks):
+        source.save_check(found.as_dict())
+
+
+def checked(source: RowSource, executor: Executor, *, ids: Ids = None, memory_limit: int | None = None) -> InputCheck:
+    """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
+    found = known_check(source, InputCheck)
+    if found is None:
+        found = check_source(source, executor, ids=ids, memory_limit=memory_limit)
+        keep_check(source, found)
+    else:
+        found.suspicion.warn()
+    return found
 
 
 def check_source(
@@ -86,12 +127,14 @@ def check_source(
     InputError
         With all that is wrong, the worst first, and where it is.
     """
+    require_valid(source)
+    require_square(source)
     require_size(source.n)
     layout = Layout(source.n)
     scan = Scan(source.n, source.dtype)
     executor.warm_up(partial(warm_up_scan, source.dtype.name))
     room = room_for(checking, source, executor, memory_limit)
-    work = ScanBlocks(testing_checksums(source), partial(Scanner, source.n, source.dtype), room)
+    work = ScanBlocks(source.verified(), partial(Scanner, source.n, source.dtype), room)
     for _, group in executor.map(work, range(layout.count), group=group_size(source, executor, room)):
         scan.add(group)
         if on_progress is not None:

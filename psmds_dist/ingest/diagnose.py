@@ -12,8 +12,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import Executor, Floats, Ints, Rows, RowSource
-from psmds_dist.data.cache import testing_checksums
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.ingest.scan import GatherColumns, ScanBlocks, group_size
 from psmds_dist.ingest.triangles import Triangles, count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
@@ -95,7 +95,7 @@ class TriangleCounter:
 
 def count_triangles(source: RowSource, executor: Executor, room: int = PANEL_BYTES) -> Triangles:
     """Look at both sides of the diagonal, in one pass."""
-    work = ScanBlocks(testing_checksums(source), partial(TriangleCounter, source.n), room)
+    work = ScanBlocks(source.verified(), partial(TriangleCounter, source.n), room)
     blocks = range(Layout(source.n).count)
     return Triangles.total(part for _, part in executor.map(work, blocks, group=group_size(source, executor, room)))
 
@@ -142,7 +142,7 @@ class GroupFinder:
 def group_sizes(source: RowSource, executor: Executor, largest: float, room: int = PANEL_BYTES) -> list[int]:
     """Sizes of the groups of points between which no entry is finite and at most ``largest``, the largest first."""
     n = source.n
-    work = ScanBlocks(testing_checksums(source), partial(GroupFinder, n, largest), room)
+    work = ScanBlocks(source.verified(), partial(GroupFinder, n, largest), room)
     blocks = range(Layout(n).count)
     found = [labels for _, labels in executor.map(work, blocks, group=group_size(source, executor, room))]
     ends: tuple[Any, Any] = (np.tile(np.arange(n), len(found)), np.concatenate(found))

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import Executor, Floats, Ints, Rows, RowSource
-from psmds_dist.data.cache import announce_later, layout_of
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Executor, Floats, Ints, Rows
+from psmds_dist.data.cache import prefetch_ahead
 from psmds_dist.ingest.similarity import sample_points
 from psmds_dist.kernels.jit import threads_for
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
@@ -248,8 +249,8 @@ def read_strips(source: RowSource, blocks: Sequence[int], most: int) -> Iterator
 
     Rows that are in memory anyway are used where they are.
     """
-    layout = layout_of(source)
-    matrix: Rows | None = getattr(source, "resident", None)
+    layout = source.layout
+    matrix = source.in_memory()
     if matrix is not None:
         yield from (
             (run, matrix[layout.bounds(run[0])[0] : layout.bounds(run[-1])[1]]) for run in contiguous_runs(blocks, most)
@@ -259,7 +260,7 @@ def read_strips(source: RowSource, blocks: Sequence[int], most: int) -> Iterator
     parts = list(contiguous_runs(blocks, most))
     spans = [(layout.bounds(run[0])[0], layout.bounds(run[-1])[1]) for run in parts]
     for turn, (run, (lo, hi)) in enumerate(zip(parts, spans, strict=True)):
-        announce_later(source, spans, turn)
+        prefetch_ahead(source, spans, turn)
         source.read(lo, hi, buffer)
         yield run, buffer[: hi - lo]
 
@@ -272,9 +273,9 @@ def split(layout: Layout, run: range, panel: Rows) -> Iterator[tuple[int, Rows]]
 
 def panel_blocks(source: RowSource, limit: int = PANEL_BYTES) -> int:
     """Blocks to read together, so that rows stored together are read once, as far as memory allows."""
-    layout = layout_of(source)
+    layout = source.layout
     most = limit // (layout.rows * layout.columns * source.dtype.itemsize)
-    return max(1, min(-(-source.band // layout.rows), most))
+    return max(1, min(-(-source.read_profile.rows_per_chunk // layout.rows), most))
 
 
 @dataclass(frozen=True)
@@ -288,7 +289,7 @@ class ScanBlocks(Generic[F]):
 
     def __call__(self, blocks: Sequence[int]) -> F:
         """Scan ``blocks``."""
-        scanner, layout = self.scanner(), layout_of(self.source)
+        scanner, layout = self.scanner(), self.source.layout
         with threads_for(layout.rows * layout.columns):  # once for all blocks: small ones take no longer
             for run, panel in read_strips(self.source, blocks, panel_blocks(self.source, self.limit)):
                 for block, rows in split(layout, run, panel):
@@ -309,7 +310,7 @@ class GatherColumns:
         """Return, for each of ``blocks``, its first row and its entries in the columns."""
         found = []
         for run, panel in read_strips(self.source, blocks, panel_blocks(self.source, self.limit)):
-            lo, _ = Layout(self.source.n).bounds(run[0])
+            lo, _ = self.source.layout.bounds(run[0])
             found.append((lo, panel[:, self.columns].astype(np.float64)))
         return found
 
@@ -317,5 +318,5 @@ class GatherColumns:
 def group_size(source: RowSource, executor: Executor, limit: int = PANEL_BYTES) -> int:
     """Blocks a task of a pass: several tasks a worker for progress, each of whole panels."""
     panel = panel_blocks(source, limit)
-    share = layout_of(source).count // (8 * executor.n_workers)
+    share = source.layout.count // (8 * executor.n_workers)
     return max(1, share // panel) * panel

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import EpochEvent, OnEpoch
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical
-from psmds_dist.core.types import ClusterLost, Executor, Floats, RowSource, StopReason, WorkerError
+from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver import schedule

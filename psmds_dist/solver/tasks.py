@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import Executor, Floats, Ints, Rows, RowSource
-from psmds_dist.data.cache import Batch, get_row_cache, layout_of
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Executor, Floats, Ints, Rows
+from psmds_dist.data.cache import Batch, get_row_cache
 from psmds_dist.kernels import guided, moves
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
@@ -28,7 +29,7 @@ class CachedRows:
     @property
     def layout(self) -> Layout:
         """How its rows are cut."""
-        return layout_of(self.source)
+        return self.source.layout
 
     def collect(self, blocks: Sequence[int], of: Callable[[Batch], A]) -> A:
         """Apply ``of`` to the rows of ``blocks`` and put its arrays into the order of the points."""

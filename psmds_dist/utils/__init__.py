@@ -1,1 +1,1 @@
-"""What any program that runs for hours needs: atomic files, locks, signals, streams, text."""
+"""Utilities for long runs: atomic files, locks, signals, standard streams, pickling, text."""

@@ -1,4 +1,4 @@
-"""Directories and files that appear whole or not at all."""
+"""Atomic creation and removal of directories and files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from psmds_dist.core.errors import StorageError
 from psmds_dist.utils.locks import exclusive_lock
 
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
-"""Ends of the names of directories and files that are not complete yet, or no longer wanted."""
+"""Suffix of directories that are not complete yet, or are being removed."""
 
 ATTEMPTS, PAUSE = 40, 0.05
-"""How often an unfinished directory is removed while threads still write to it, and the seconds between."""
+"""Attempts to remove an unfinished directory to which threads still write, and the seconds between them."""
 
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """Yield a new directory beside ``path`` that takes its place, synced, when the block ends well.
+    """Yield a new directory beside ``path``, which is synced and renamed to ``path`` when the block succeeds.
 
-    What was at ``path`` is moved aside first and removed last, with what processes that were killed over the same
-    work have left beside it. No other process may build at ``path`` in the meantime.
+    An existing ``path`` is moved aside first and removed last, together with the leftovers of killed processes that
+    wrote to the same path. Other processes are locked out meanwhile.
     """
     with exclusive_lock(path) as alone:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,15 +47,15 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield the path of a new file that takes the place of ``path``, synced, when the block ends well.
+    """Yield the path of a new file, which is synced and renamed to ``path`` when the block succeeds.
 
-    What is no plain file, such as ``/dev/stdout``, is written to as it is.
+    A ``path`` that is not a regular file, such as ``/dev/stdout``, is yielded itself.
     """
     place = Path(os.path.realpath(path))
     plain = place.is_file() or not place.exists()
     if not place.parent.is_dir():
-        raise StorageError(f"{os.fspath(path)} cannot be written: make its directory first, or give another path.")
-    beside = place.with_name(f".{uuid.uuid4().hex[:12]}-{place.name}")  # keeps its ending, which tells the format
+        raise StorageError(f"{os.fspath(path)} cannot be written; create its directory first or choose another path.")
+    beside = place.with_name(f".{uuid.uuid4().hex[:12]}-{place.name}")  # keeps the suffix, which selects the format
     try:
         yield beside if plain else place
         if plain:
@@ -70,7 +70,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def moved_aside(path: Path) -> Iterator[None]:
-    """Remove what is at ``path`` when the block ends well, and put it back otherwise."""
+    """Remove what is at ``path`` when the block succeeds, and restore it otherwise."""
     if not path.exists():
         yield
         return
@@ -79,7 +79,7 @@ def moved_aside(path: Path) -> Iterator[None]:
         os.rename(path, old)
         yield
     except BaseException:
-        if path.exists():  # a successor, when the interrupt came after it
+        if path.exists():  # the replacement, if the interrupt came after it
             shutil.rmtree(old, ignore_errors=True)
         else:
             os.rename(old, path)
@@ -88,40 +88,40 @@ def moved_aside(path: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove a directory in such a way that half of it is never found under its name."""
+    """Remove a directory atomically: it is never seen half removed under its name."""
     with moved_aside(path):
         pass
 
 
 def is_free(path: Path) -> bool:
-    """Whether a directory can be put at ``path`` without harm: there is nothing, or an empty directory."""
+    """Whether ``path`` does not exist or is an empty directory."""
     return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 def folder_above(path: Path) -> Path:
-    """Return the nearest directory above a path that is there."""
+    """Return the nearest existing directory above a path."""
     return next(folder for folder in [*path.parents, path] if folder.exists())
 
 
 def sibling(path: Path, role: str) -> Path:
-    """Return a new name beside ``path`` for what is on its way to it (``"new"``) or from it (``"old"``)."""
+    """Return a new name beside ``path`` for what will replace it (``"new"``) or was replaced (``"old"``)."""
     return path.with_name(f".{path.name}.{role}-{uuid.uuid4().hex[:12]}")
 
 
 def _sweep(path: Path) -> None:
-    """Remove siblings of directories that have taken their place: nobody will look for them any more."""
+    """Remove leftover siblings of ``path``, which are no longer needed once it is written."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*-*"):
         if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}.")) and _is_group(left):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_group(folder: Path) -> bool:
-    """Whether a directory is empty or holds a Zarr group, as all do that are built here."""
+    """Whether a directory is empty or holds a Zarr group, like all that `atomic_directory` creates."""
     return folder.is_dir() and ((folder / "zarr.json").exists() or not any(folder.iterdir()))
 
 
 def _discard(path: Path) -> None:
-    """Remove a directory to which Zarr's threads may go on to write for a moment after an interrupt."""
+    """Remove a directory to which threads of Zarr may still write for a moment after an interrupt."""
     for _ in range(ATTEMPTS):
         shutil.rmtree(path, ignore_errors=True)
         time.sleep(PAUSE)

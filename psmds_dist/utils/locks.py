@@ -1,4 +1,4 @@
-"""Who may write to a place: one live process at a time."""
+"""Locks on paths: one live process writes to a path at a time."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pathlib import Path
 from psmds_dist.core.errors import StorageError
 
 OWNER = b"process "
-"""How what a lock file says begins."""
+"""Beginning of the content of a lock file."""
 
-_OWNED: dict[Path, int] = {}
-"""Places that this process owns, and which of its threads does."""
+_HELD: dict[Path, int] = {}
+"""Paths that this process has locked, with the thread that holds each lock."""
 
 
 @contextmanager
 def exclusive_lock(path: str | os.PathLike[str]) -> Iterator[bool]:
-    """Own what is, or will be, at ``path`` for the length of a block; yield whether that is certain.
+    """Hold an exclusive lock on ``path``, which need not exist, and yield whether it could be taken.
 
-    The lock is the system's, on a hidden file beside ``path``: it goes when its process ends, however that happens, on
-    whichever machine that was. Where the file system has no locks the block runs without one. A thread that owns a
-    place may ask for it again.
+    It is a lock of the operating system on a hidden file beside ``path``, so it is released when its process ends for
+    any reason, on any machine. On a file system without locks the block runs without one. The lock is reentrant within
+    a thread.
 
     Raises
     ------
     StorageError
-        When somebody else who lives owns it.
+        If another live process or thread holds the lock.
     """
     place = Path(os.path.realpath(path))
-    if not place.name:  # the root, where nothing can be written, as is told later
+    if not place.name:  # the root directory; writing to it fails later with its own message
         yield False
         return
-    if _OWNED.get(place) == threading.get_ident():
+    if _HELD.get(place) == threading.get_ident():
         yield True
         return
     made = _make_folders(place)
@@ -45,15 +45,15 @@ def exclusive_lock(path: str | os.PathLike[str]) -> Iterator[bool]:
         with _locked(place) as certain:
             yield certain
     finally:
-        for folder in made:  # where nothing came of it
+        for folder in made:  # if nothing was written
             with suppress(OSError):
                 folder.rmdir()
 
 
 def _make_folders(place: Path) -> list[Path]:
-    """Make the directories above a place, and return those that were not there, from below."""
+    """Create the directories above a path, and return those that were missing, deepest first."""
     missing = [folder for folder in place.parents if not folder.exists()]
-    with suppress(OSError):  # told where something is written
+    with suppress(OSError):  # reported when something is written
         place.parent.mkdir(parents=True, exist_ok=True)
     return missing
 
@@ -65,37 +65,35 @@ def _locked(place: Path) -> Iterator[bool]:
     if handle is None:
         yield False
         return
-    _OWNED[place] = threading.get_ident()
+    _HELD[place] = threading.get_ident()
     try:
         yield True
     finally:
-        del _OWNED[place]
+        del _HELD[place]
         with suppress(OSError):
-            file.unlink()  # before the lock goes, so that nobody takes it on a file without a name
+            file.unlink()  # before releasing the lock, so that no process locks an unlinked file
         os.close(handle)
 
 
 def _lock(place: Path, file: Path) -> int | None:
-    """Take the lock, or tell who has it; None where there are no locks."""
+    """Take the lock, or fail and name its owner; None on a file system without locks."""
     handle = _open(file)
     if handle is None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        current = _same(handle, file)
+        current = _is_current(handle, file)
     except BlockingIOError:
         owner = os.read(handle, 300).decode(errors="replace") or "another process"
         os.close(handle)
-        raise StorageError(
-            f"{place} is being written by {owner}: wait until that has ended, or give another path."
-        ) from None
-    except OSError:  # there are no locks here, but now there is a file
+        raise StorageError(f"{place} is being written by {owner}; wait until it ends or choose another path.") from None
+    except OSError:  # no locks here; remove the file that was created for one
         with suppress(OSError):
             if not os.fstat(handle).st_size:
                 file.unlink()
         os.close(handle)
         return None
-    if not current:  # it was given back between our two steps
+    if not current:  # released between opening and locking
         os.close(handle)
         return _lock(place, file)
     with suppress(OSError):
@@ -105,23 +103,23 @@ def _lock(place: Path, file: Path) -> int | None:
 
 
 def _open(file: Path) -> int | None:
-    """Open a lock file, or make it; None where that cannot be, or where a file of somebody else has its name."""
-    for mode in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):  # what another user has made can be locked all the same
+    """Open or create a lock file; None if that fails, or if a foreign file has its name."""
+    for mode in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):  # a file of another user can be locked, too
         with suppress(OSError):
             handle = os.open(file, mode | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-            if _is_ours(handle):
+            if _is_lock_file(handle):
                 return handle
             os.close(handle)
     return None
 
 
-def _is_ours(handle: int) -> bool:
+def _is_lock_file(handle: int) -> bool:
     status = os.fstat(handle)
     return stat.S_ISREG(status.st_mode) and os.pread(handle, len(OWNER), 0) in (b"", OWNER)
 
 
-def _same(handle: int, file: Path) -> bool:
-    """Whether an open file still has its name."""
+def _is_current(handle: int, file: Path) -> bool:
+    """Whether an open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(file))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Values that go to the same workers round after round: packed once, and known again where they have been before."""
+"""Objects that are sent to the same workers in every round: pickled once, and unpickled once per process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 
 class PickledOnce:
-    """Base of frozen dataclasses that travel as the fields they were made of, packed once.
+    """Base of frozen dataclasses that are pickled as their fields, once.
 
-    Where the same parcel arrives again nothing is opened or computed anew: it is the same object. What an object has
-    found out besides, such as the names of all rows, stays behind.
+    A process that unpickles the same bytes again gets the same object, so that nothing is opened or computed twice.
+    Cached attributes that are not fields, such as the names of all rows, are not sent.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as the parcel."""
+        """Pickle as the cached bytes."""
         return _unpacked, (self._packed,)
 
     @cached_property
     def _packed(self) -> bytes:
-        import cloudpickle  # as Dask does: what was defined in the user's own script or notebook travels whole
+        import cloudpickle  # like Dask, to include what a script or notebook defines
 
         values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
         return bytes(cloudpickle.dumps((type(self), values)))
@@ -36,5 +36,5 @@ def _unpacked(packed: bytes) -> PickledOnce:
 
 
 def forget() -> None:
-    """Let go of what has arrived in this process."""
+    """Clear the cache of unpickled objects of this process."""
     _unpacked.cache_clear()

@@ -1,4 +1,4 @@
-"""What becomes of a Ctrl-C: it is kept back, comes again where it was lost, and has a SIGTERM for a twin."""
+"""Handling of Ctrl-C: deferred interrupts, interrupts that Python swallowed, and SIGTERM as an interrupt."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.resource_tracker import ensure_running
 
-AGAIN = 0.05
-"""Seconds after which an interrupt comes again that Python swallowed."""
+RETRY_DELAY = 0.05
+"""Seconds until an interrupt that Python swallowed is raised again."""
 
 
-def _here() -> bool:
-    """Tell whether this is the thread that signals come to, the only one that may say what they do."""
+def _in_main_thread() -> bool:
+    """Whether this is the main thread, the only one that may set signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
 class Interrupts:
-    """A handler that raises KeyboardInterrupt, and knows whether it has done so."""
+    """Signal handler that raises KeyboardInterrupt, and records that it did."""
 
     came = False
 
@@ -32,12 +32,12 @@ class Interrupts:
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[Interrupts]:
-    """Let a Ctrl-C, or a SIGTERM with which batch systems announce the end, raise KeyboardInterrupt; neither is lost.
+    """Raise KeyboardInterrupt on Ctrl-C and on SIGTERM, which batch systems send before they kill a job.
 
-    A signal that is ignored, as SIGINT is in a background job of a shell, stays ignored.
+    An ignored signal, such as SIGINT in a background job of a shell, stays ignored.
     """
     interrupts = Interrupts()
-    if not _here():
+    if not _in_main_thread():
         yield interrupts
         return
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -54,11 +54,11 @@ def sigterm_as_interrupt() -> Iterator[Interrupts]:
 
 @contextmanager
 def reraise_swallowed_interrupt() -> Iterator[None]:
-    """Let an interrupt come again that falls into a finaliser or a callback of a weak reference.
+    """Raise an interrupt again that was raised in a finaliser or a callback of a weak reference.
 
-    Python cannot pass on what is raised there: it writes "Exception ignored in" and goes on, as a run would for ever.
+    Python cannot propagate exceptions from there: it prints "Exception ignored in" and continues, and so would the run.
     """
-    if not _here():
+    if not _in_main_thread():
         yield
         return
     before = sys.unraisablehook
@@ -67,7 +67,7 @@ def reraise_swallowed_interrupt() -> Iterator[None]:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             before(ignored)
             return
-        again = threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT))
+        again = threading.Timer(RETRY_DELAY, os.kill, (os.getpid(), signal.SIGINT))
         again.daemon = True
         again.start()
 
@@ -81,15 +81,15 @@ def reraise_swallowed_interrupt() -> Iterator[None]:
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Start threads and processes that a Ctrl-C at the terminal does not reach: the run ends them, in order.
+    """Defer interrupts until the end of the block, and shield from Ctrl-C the threads and processes it starts.
 
-    They inherit that the signal is blocked, and so do workers that are started again later. A Ctrl-C that comes
-    meanwhile, or a SIGTERM that means the same, counts at the end, when there is something to be ended in order.
+    They inherit a blocked SIGINT, and so do workers that are restarted later; the run itself ends them in order. A
+    Ctrl-C or SIGTERM that arrives in the block is raised at its end, when everything that must be ended has started.
     """
-    ensure_running()  # Python's own helper process, whose start would unblock the signal
+    ensure_running()  # a helper process of Python, whose start unblocks the signal
     caught: list[int] = []
-    heeded = [s for s in (signal.SIGINT, signal.SIGTERM) if _here() and callable(signal.getsignal(s))]
-    before = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in heeded}
+    handled = [s for s in (signal.SIGINT, signal.SIGTERM) if _in_main_thread() and callable(signal.getsignal(s))]
+    before = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in handled}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

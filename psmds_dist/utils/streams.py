@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or no longer read: words that cannot be written cost no result."""
+"""Standard streams that are closed, full or no longer read: a failure to print does not affect a result."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from contextlib import suppress
 
 
-class _Forgiving(io.FileIO):
-    """A file that drops what it cannot write."""
+class _LossyFile(io.FileIO):
+    """A file that discards what it cannot write."""
 
     def write(self, data: object) -> int:
         with suppress(OSError):
@@ -18,19 +18,19 @@ class _Forgiving(io.FileIO):
 
 
 def open_standard_streams() -> None:
-    """Make descriptors 0, 1 and 2 valid, and let standard error drop what it cannot write.
+    """Make descriptors 0, 1 and 2 valid, and let standard error discard what it cannot write.
 
-    A file that is opened while one of them is closed gets its number, and what a library or a worker prints is then
-    written into that file. Standard output still fails when it cannot be written: it may be what was asked for.
+    A file that is opened while one of them is closed gets its number, and then receives what a library or a worker
+    prints. Standard output still fails if it cannot be written, because it may carry the result of a command.
     """
     for number in range(3):
         if not _is_open(number):
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
             os.set_inheritable(number, True)
     if sys.stdout is None:
-        sys.stdout = _text(io.FileIO(os.open(os.devnull, os.O_RDONLY), "w"))  # fails as a closed one does
+        sys.stdout = _text(io.FileIO(os.open(os.devnull, os.O_RDONLY), "w"))  # fails on writing, like a closed one
     encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
-    sys.stderr = _text(_Forgiving(2, "w", closefd=False), encoding)
+    sys.stderr = _text(_LossyFile(2, "w", closefd=False), encoding)
 
 
 def _text(file: io.FileIO, encoding: str = "utf-8") -> io.TextIOWrapper:
@@ -46,12 +46,12 @@ def _is_open(number: int) -> bool:
 
 
 def discard_output() -> None:
-    """Drop what is printed from now on, with what standard output has not been able to write."""
+    """Discard what is printed from now on, and what standard output could not write so far."""
     sys.stdout = _text(io.FileIO(os.devnull, "w"))
 
 
-def settle_output() -> None:
-    """Drop what standard output cannot write; Python would complain about it as the process ends."""
+def drop_unwritten_output() -> None:
+    """Discard what standard output cannot write, about which Python would complain when the process ends."""
     try:
         sys.stdout.flush()
     except OSError:

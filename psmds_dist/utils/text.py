@@ -1,4 +1,4 @@
-"""Names that others chose, shown and exported so that neither a terminal nor a spreadsheet runs what is in them."""
+"""Untrusted names, escaped so that neither a terminal nor a spreadsheet interprets their content."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from collections.abc import Callable, Sequence
 log = logging.getLogger(__name__)
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0 and C1 controls (with escape, which begins ANSI sequences), marks that change the direction of text, separators of
-lines, and surrogates, which UTF-8 cannot encode."""
+"""C0 and C1 controls (including escape, which starts ANSI sequences), bidirectional marks, line separators, and
+surrogates, which UTF-8 cannot encode."""
 
 _FORMULA = re.compile("'*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
-"""What spreadsheets take for the beginning of a formula, also in full width."""
+"""Beginning of a formula in a spreadsheet, also in full width."""
 
 _NUMBER = re.compile(r"[+-](\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def escaped(text: str) -> str:
-    """Return text with its control characters as Python's `repr` shows them."""
+    """Escape control characters like Python's `repr`."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def escaped_lines(text: str) -> str:
-    """Return text as `escaped` does, but for its line ends."""
+    """Escape control characters, except line ends."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
 def as_cell(name: str) -> str:
-    """Return a name as a cell of a table that spreadsheets may open.
+    """Format a name as a cell of a table that a spreadsheet may open.
 
-    Control characters are escaped, and a name that a spreadsheet would take for a formula gets a leading apostrophe, as
-    OWASP recommends. Signed numbers, such as ``-1``, are left as they are.
+    Control characters are escaped. A name that a spreadsheet would read as a formula gets a leading apostrophe, as
+    OWASP recommends; signed numbers, such as ``-1``, do not.
     """
     return f"'{escaped(name)}" if _is_formula(name) else escaped(name)
 
 
 def of_cell(cell: str) -> str:
-    """Return the name that `as_cell` made a cell of; escapes of control characters stay."""
+    """Recover a name from a cell formatted by `as_cell`; control characters stay escaped."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def note_unsafe(names: Sequence[str] | None) -> None:
-    """Log which names are shown or exported in another form."""
-    _note(names, _is_controlled, "contain control characters", "they are shown and exported with escapes such as \\x1b")
-    _note(names, _is_formula, "begin like formulas", "they are exported to .csv and .tsv with a leading apostrophe")
+    """Log which names are shown or exported in escaped form."""
+    _note(names, _is_controlled, "contain control characters", "they are shown and exported escaped, such as \\x1b")
+    _note(names, _is_formula, "look like formulas", "they are exported to .csv and .tsv with a leading apostrophe")
 
 
 def _note(names: Sequence[str] | None, test: Callable[[str], bool], what: str, consequence: str) -> None:

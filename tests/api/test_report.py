@@ -126,7 +126,7 @@ def test_pictures(tmp_path):
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
     with pytest.raises(InputError, match="cannot save a picture to"):
         save_map(tmp_path / "map.nonsense", mds.embedding_)
-    with pytest.raises(StorageError, match="make its directory first"):
+    with pytest.raises(StorageError, match="create its directory first"):
         save_map(tmp_path / "no" / "map.png", mds.embedding_)
 
 

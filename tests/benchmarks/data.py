@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from psmds_dist.core.types import RowSource
+from psmds_dist.core.sources import RowSource
 from psmds_dist.data.points import open_points
 from psmds_dist.data.sources import open_npy
 from psmds_dist.executor import InProcessExecutor

@@ -147,7 +147,9 @@ def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, floa
         mds.fit(store)  # load kernels, and allocate the memory that a host may have to find first: it is requested
         # again within two seconds, after which a guest returns free memory
         actual = float(mds.fit(store).result_.seconds)
-    plan = plan_of(stored(source), dims, workers, limit, through_landmarks=False, read_cost=source.read_cost)
+    plan = plan_of(
+        stored(source), dims, workers, limit, through_landmarks=False, read_cost=source.read_profile.read_amplification
+    )
     job = job_of(plan, dims, threads, epochs=EPOCHS, started=False, checked=True)
     return estimate(job, rates).seconds, actual
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from psmds_dist.cli.app import INTERRUPTED, TRY_AGAIN
+from psmds_dist.cli.exits import INTERRUPTED, TRY_AGAIN
 from tests.chaos import processes
 from tests.chaos.cluster import Cluster
 from tests.chaos.command import FILE_SIZE, OUTPUT

@@ -90,14 +90,14 @@ def test_where_no_cache_is_writable_each_run_compiles_and_says_so(run_kernel, tm
 def test_a_store_that_cannot_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     free = type("Usage", (), {"free": 1_000_000})
     monkeypatch.setattr("psmds_dist.data.store.paths.shutil.disk_usage", lambda _: free)
-    with pytest.raises(StorageError, match=r"matrix\.zarr will take about 15\.3 MiB, but only 976\.6 KiB are free"):
+    with pytest.raises(StorageError, match=r"matrix\.zarr needs about 15\.3 MiB, but only 976\.6 KiB are free"):
         create(tmp_path / "matrix.zarr", 2_000)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_fills_up_while_a_store_is_written_is_named(tmp_path):
     target = create(tmp_path / "matrix.zarr", 100)
-    with small_files(), pytest.raises(StorageError, match=r"matrix\.zarr cannot be written .* make room there"):
+    with small_files(), pytest.raises(StorageError, match=r"matrix\.zarr cannot be written .* free some space"):
         target.write(0, np.zeros((min(100, target.array.chunks[0]), 100), np.float32))
 
 
@@ -115,22 +115,22 @@ def test_a_result_that_neither_target_nor_tmpdir_takes_is_kept_elsewhere(tmp_pat
     for folder in (full, shelter):
         folder.mkdir()
     monkeypatch.setattr(results, "_write", write_unless_full)
-    monkeypatch.setattr(results, "_shelters", lambda: [full, shelter])
-    with pytest.raises(StorageError, match=f"the result is in {shelter}/psmds-[0-9a-f]+ instead") as told:
+    monkeypatch.setattr(results, "_fallback_directories", lambda: [full, shelter])
+    with pytest.raises(StorageError, match=f"the result was saved in {shelter}/psmds-[0-9a-f]+ instead") as told:
         write_result(full / "map.zarr", {"embedding": np.ones((3, 2))}, {"n": 3})
     assert "No space left on device" in str(told.value)
     [kept] = shelter.iterdir()
     np.testing.assert_array_equal(results.read_result(kept)[0]["embedding"], np.ones((3, 2)))
 
 
-def test_shelters_are_found_without_a_writable_directory_for_temporary_files(monkeypatch):
+def test_fallback_directories_are_found_without_a_writable_directory_for_temporary_files(monkeypatch):
     from psmds_dist.data.store import results
 
     def none_usable():
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(results.tempfile, "gettempdir", none_usable)
-    assert results._shelters()[0].is_dir()
+    assert results._fallback_directories()[0].is_dir()
 
 
 HEADERS = {
@@ -220,7 +220,7 @@ def test_a_working_directory_that_was_removed_is_named(tmp_path):
     done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: the working directory has been removed: change to another one (cd), and run the command again.\n"
+        "Error: the working directory no longer exists; change to another directory and rerun the command.\n"
     )
 
 

@@ -94,7 +94,7 @@ def test_a_fit_ends_at_an_interrupt_that_falls_into_a_callback_of_the_compiler(m
         estimator.fit(1 - np.eye(9))
 
 
-def test_terminable_makes_an_interrupt_of_a_termination():
+def test_sigterm_becomes_an_interrupt():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
         signal.raise_signal(signal.SIGTERM)
@@ -102,7 +102,7 @@ def test_terminable_makes_an_interrupt_of_a_termination():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_is_started_is_complete_when_an_interrupt_counts(number):
+def test_a_deferred_interrupt_is_raised_when_everything_has_started(number):
     done = []
 
     def run():

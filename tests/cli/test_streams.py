@@ -111,4 +111,7 @@ def test_a_reader_that_has_seen_enough_is_told_nothing(place):
 
 def test_a_run_says_that_its_words_are_lost(place):
     code, said = psmds("fit matrix.npy map.zarr", ">/dev/full")
-    assert (code, said) == (0, "Note: standard output is lost (No space left on device), the result is not.\n")
+    assert (code, said) == (
+        0,
+        "Note: standard output cannot be written (No space left on device); the result is not affected.\n",
+    )

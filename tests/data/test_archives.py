@@ -49,7 +49,7 @@ def test_an_archive_is_read_like_the_store_in_it(archives, matrix, name):
     found = np.empty((N, N), "f4")
     rows.read(0, N, found)
     np.testing.assert_array_equal(found, matrix)
-    assert rows.path == str(archives / name)
+    assert rows.location == str(archives / name)
     assert rows.ids == (None if name == "foreign.zip" else IDS)
     kind = "foreign Zarr array" if name == "foreign.zip" else "dissimilarities"
     assert describe(archives / name)["kind"] == kind

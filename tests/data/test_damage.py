@@ -23,14 +23,15 @@ from landmarks.panel.tables import array_panel
 from psmds_dist import PatternSearchMDS, open_rows, read_result
 from psmds_dist.api.compare import load
 from psmds_dist.api.results import write_coordinates
-from psmds_dist.core.types import BudgetError, InputError, StorageError
+from psmds_dist.core.types import BudgetError, InputCheck, InputError, StorageError
 from psmds_dist.data.cache import RowCache
-from psmds_dist.data.cache import testing_checksums as checked_rows
-from psmds_dist.data.sources import ArrayRows, Symmetrized, ZeroDiagonal
-from psmds_dist.data.store import load_check, open_panel, open_table, require_result_place
+from psmds_dist.data.sources import ArrayRows
+from psmds_dist.data.store import open_panel, open_table, require_result_place
 from psmds_dist.data.store.integrity import digest
+from psmds_dist.data.transforms import Symmetrized, ZeroDiagonal
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
+from psmds_dist.ingest.check import known_check
 
 N = 64
 IDS = [f"p{k}" for k in range(N)]
@@ -68,9 +69,9 @@ def small_files():
 
 
 def test_a_flipped_bit_is_told_although_the_check_is_kept(store):
-    assert load_check(open_rows(store)) is not None
+    assert known_check(open_rows(store), InputCheck) is not None
     flip(store / "dissimilarities" / "c.7.0", 77)
-    assert load_check(open_rows(store)) is not None  # nothing that a listing shows has changed
+    assert known_check(open_rows(store), InputCheck) is not None  # nothing that a listing shows has changed
     for mds in (PatternSearchMDS(random_state=0), LandmarkMDS(n_landmarks=40, random_state=0, evaluate=False)):
         with pytest.raises(InputError, match="does not match its checksum"):
             mds.fit(str(store))
@@ -97,10 +98,10 @@ def test_an_edited_check_is_not_believed(store, matrix):
     header = content["attributes"]["psmds"]
     header["check"]["rms"] *= 1000
     place.write_text(json.dumps(content))
-    assert load_check(open_rows(store)) is None
+    assert known_check(open_rows(store), InputCheck) is None
     found = PatternSearchMDS(random_state=0).fit(str(store))
     assert np.array_equal(found.embedding_, expected.embedding_)
-    assert load_check(open_rows(store)).rms == pytest.approx(header["check"]["rms"] / 1000)
+    assert known_check(open_rows(store), InputCheck).rms == pytest.approx(header["check"]["rms"] / 1000)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_attributes_that_a_user_adds_are_no_damage(store, tmp_path):
         node.attrs["psmds-of-mine"] = [1, None, {"a": 0.5}]
     rows = open_rows(store)
     assert rows.ids == IDS
-    assert load_check(rows) is not None
+    assert known_check(rows, InputCheck) is not None
     PatternSearchMDS(random_state=0, max_epochs=3).fit(str(store))
     assert read_result(tmp_path / "map.zarr").ids == IDS
 
@@ -205,7 +206,9 @@ def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, 
         real(path, *given)
 
     monkeypatch.setattr(os, "rename", refuse_here)
-    with pytest.raises(StorageError, match=r"map.zarr cannot be written \(No space.*the result is in .*tmp/psmds-"):
+    with pytest.raises(
+        StorageError, match=r"map.zarr cannot be written \(No space.*the result was saved in .*tmp/psmds-"
+    ):
         mds.save(tmp_path / "map.zarr")
     (saved,) = (tmp_path / "tmp").glob("psmds-*")
     assert np.array_equal(read_result(saved).embedding, mds.embedding_)
@@ -215,7 +218,7 @@ def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, 
 
 
 def test_too_little_room_is_told_before(tmp_path):
-    with pytest.raises(StorageError, match="will take about .* but only .* are free"):
+    with pytest.raises(StorageError, match="needs about .* but only .* are free"):
         require_result_place(tmp_path / "map", overwrite=False, nbytes=2**60)
     with pytest.raises(InputError, match="cannot be written"):
         require_result_place("/proc/map", overwrite=False)
@@ -364,7 +367,7 @@ def damaged_panel(tmp_path, matrix):
 
 def test_a_start_from_landmarks_reads_no_more_than_their_rows(store):
     data = MatrixData(open_rows(store))
-    trusted, other = (checked_rows(kind.columns_of(np.arange(5))).source for kind in (data.trusted(), data))
+    trusted, other = (kind.columns_of(np.arange(5)).verified().source for kind in (data.trusted(), data))
     assert not trusted.verify  # the solve tests all of the matrix
     assert other.verify
 

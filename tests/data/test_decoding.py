@@ -53,7 +53,7 @@ def test_every_compressor_is_read_to_the_last_bit_here_and_after_pickling(tmp_pa
         source.read(0, N, out)
         np.testing.assert_array_equal(out, matrix)
     assert rows.array.metadata.to_dict() == array.metadata.to_dict()
-    assert not rows.changed()
+    assert not rows.is_stale()
 
 
 def test_shards_and_filters_are_read_to_the_last_bit(tmp_path, matrix):

@@ -16,7 +16,8 @@ from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import embed as run
 from psmds_dist.api.results import read_result
-from psmds_dist.cli.app import INTERRUPTED, TRY_AGAIN, main
+from psmds_dist.cli.app import main
+from psmds_dist.cli.exits import INTERRUPTED, TRY_AGAIN
 from psmds_dist.core.errors import ClusterLost
 from psmds_dist.data.store import open_panel, open_rows
 from psmds_dist.solver.checkpoint import Checkpoint
@@ -113,7 +114,7 @@ def test_nothing_is_written_into_a_store_or_result(place, command):
 def test_a_target_is_not_what_holds_the_input(place, command):
     os.rename("d.zarr", "map.zarr/d.zarr")
     os.rename("points.npy", "map.zarr/points.npy")
-    assert refused(command.split(), place).endswith("is there; give another path.")
+    assert "cannot be written because it contains" in refused(command.split(), place)
 
 
 def test_an_input_is_not_written_over(place):
@@ -122,7 +123,9 @@ def test_an_input_is_not_written_over(place):
         assert "is given twice" in refused(["landmarks", "transform", "model.zarr", "new.npy", output], place)
     os.rename("new.npy", "other.npy")
     for words in (["export", "map.zarr"], ["landmarks", "transform", "model.zarr", "other.npy"]):
-        assert "points.npy exists, so it stays" in refused([*words, "points.npy"], place)
+        assert "points.npy already exists; choose another path or use --overwrite" in refused(
+            [*words, "points.npy"], place
+        )
         well([*words, "points.npy", "--overwrite"])
     assert "is given twice" in refused(["fit", "d.zarr", "new.png", "--plot", "new.png"], place)
 
@@ -140,7 +143,9 @@ def test_overwriting_spares_what_psmds_did_not_write(place, target, command):
     deeper = next(path.relative_to(target) for path in Path(target).iterdir() if path.is_dir())
     for name in ("notes.txt", f"{deeper}/notes.txt"):
         (place / target / name).write_text("mine")
-        assert f"{target} holds {name}, which is none of its parts" in refused([*command.split(), "--overwrite"], place)
+        assert f"{target} contains {name}, which psmds did not write" in refused(
+            [*command.split(), "--overwrite"], place
+        )
         os.remove(place / target / name)
     well([*command.split(), "--overwrite", "-q"])
 
@@ -150,7 +155,7 @@ def test_an_older_store_stays_where_there_is_no_room_for_the_next(place, monkeyp
     room = {"free": 4 * (200**2 - 60**2) - 1000}
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(**room))
     sentence = refused(["distances", "many.npy", "d.zarr", "--overwrite"], place)
-    assert "will take about 156.2 KiB, but only" in sentence
+    assert "needs about 156.2 KiB, but only" in sentence
     room["free"] += 1000
     well(["distances", "many.npy", "d.zarr", "--overwrite", "-q"])
     assert open_rows("d.zarr").n == 200
@@ -193,15 +198,15 @@ def test_what_can_be_no_target(place, monkeypatch, command):
     for target, sentence in {
         "loop": "is a link to itself",
         "/proc": "is a mount point",
-        "file/x": "file is no directory to write in",
-        "n" * 240: "is no directory to write in (File name too long)",
+        "file/x": "file is not a writable directory",
+        "n" * 240: "is not a writable directory (File name too long)",
     }.items():
         assert sentence in refused([*command.split(), target], place)
 
 
 def test_a_slash_at_the_end_is_no_part_of_a_name(place):
     kept = Checkpoint("new.zarr.checkpoint", every=0)
-    kept.bind({"a": 1})
+    kept.attach({"a": 1})
     kept.stream("solve").save(1, lambda: {"x": np.ones(3)})
     assert "new.zarr.checkpoint holds the checkpoint of a run" in refused(["fit", "d.zarr", "new.zarr/"], place)
     well(["fit", "d.zarr", "other.zarr/", *SMALL])
@@ -209,7 +214,7 @@ def test_a_slash_at_the_end_is_no_part_of_a_name(place):
 
 
 def test_a_demo_takes_no_directory_of_somebody_else(place):
-    assert "holds other things than a demo" in refused(["demo", "--output", "."], place)
+    assert "is not empty and not from an earlier demo" in refused(["demo", "--output", "."], place)
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -286,8 +291,8 @@ def test_a_finished_map_is_not_lost_to_what_has_come_to_its_place(place, monkeyp
     found = CliRunner().invoke(main, [*command.split(), "new.zarr", "-q"])
     assert found.exit_code == 1
     (saved,) = (place / "tmp").iterdir()
-    assert "new.zarr exists and is not a result, so it stays" in found.stderr
-    assert f"the result is in {saved} instead" in found.stderr
+    assert "new.zarr exists and is not a result; it will not be overwritten." in found.stderr
+    assert f"the result was saved in {saved} instead" in found.stderr
     assert os.listdir("new.zarr") == ["notes"]
     well(["export", saved, "new.csv"])
     assert len(Path("new.csv").read_text().splitlines()) == 61
@@ -342,7 +347,7 @@ def test_an_interrupt_promises_only_what_is_kept(place, module, name, command):
 
 
 def test_what_is_written_is_said(place):
-    assert well(["export", "map.zarr", "map.csv"]) == "map.csv: the coordinates of map.zarr\n"
+    assert well(["export", "map.zarr", "map.csv"]) == "map.csv: coordinates of map.zarr\n"
     assert (
         well(["landmarks", "transform", "model.zarr", "new.npy", "new.csv"])
         == "new.csv: 2 points placed into model.zarr\n"
@@ -351,7 +356,10 @@ def test_what_is_written_is_said(place):
 
 @pytest.mark.parametrize(
     ("kept", "how"),
-    [(False, "nothing is kept yet, so give the same command again"), (True, "the same command with --resume goes on")],
+    [
+        (False, "no checkpoint was saved; rerun the same command"),
+        (True, "rerun the same command with --resume to continue"),
+    ],
 )
 def test_a_lost_cluster_promises_only_what_is_kept(place, monkeypatch, kept, how):
     def lost(*given, checkpoint, **options):

@@ -10,24 +10,22 @@ import zarr
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist.core.layout import Layout
+from psmds_dist.core.sources import ReadProfile
 from psmds_dist.core.types import InputCheck, InputError, Suspicion
 from psmds_dist.data.cache import clear_row_cache
 from psmds_dist.data.store import (
     create,
-    create_panel,
     describe,
-    load_check,
-    load_facts,
     open_panel,
     open_rows,
     open_table,
     read_result,
     require_result_place,
-    save_check,
     write_result,
 )
 from psmds_dist.data.store.chunkfile import ADVISED
 from psmds_dist.data.store.reading import chunk_file
+from psmds_dist.ingest.check import known_check
 
 N = 101
 
@@ -47,7 +45,7 @@ def written(path, matrix, ids=None):
     for block in range(layout.count):
         lo, hi = layout.bounds(block)
         target.write(block, matrix[lo:hi])
-    target.finish(a_check(len(matrix), matrix.dtype.name))
+    target.finish(a_check(len(matrix), matrix.dtype.name).as_dict())
     return open_rows(path)
 
 
@@ -81,7 +79,7 @@ def test_any_row_range_can_be_read(store, step):
 
 
 def test_fast_and_slow_path_are_identical(store):
-    slow = open_rows(store.path)
+    slow = open_rows(store.location)
     slow.__dict__["direct"] = False
     assert read_all(slow).tobytes() == read_all(store).tobytes()
 
@@ -95,9 +93,9 @@ def test_columns_are_rows_of_the_transpose(tmp_path):
 
 
 def test_float64_can_be_asked_for(store):
-    np.testing.assert_array_equal(read_all(open_rows(store.path, "float64")), distances().astype("float64"))
+    np.testing.assert_array_equal(read_all(open_rows(store.location, "float64")), distances().astype("float64"))
     with pytest.raises(InputError, match="dtype must be 'float32' or 'float64'"):
-        open_rows(store.path, "float16")
+        open_rows(store.location, "float16")
 
 
 def test_store_describes_itself(store):
@@ -117,7 +115,7 @@ def test_rows_pickle_small(tmp_path):
     assert data == before  # what was asked for meanwhile, as the names were, stays here
     assert len(data) < 3000
     again = pickle.loads(data)
-    assert again.token == rows.token
+    assert again.content_id == rows.content_id
     assert again.ids == rows.ids
     np.testing.assert_array_equal(read_all(again), distances())
 
@@ -125,7 +123,7 @@ def test_rows_pickle_small(tmp_path):
 def test_rows_that_arrive_again_are_known(store):
     one, two = (pickle.loads(pickle.dumps(store)) for _ in range(2))
     assert one is two
-    testing = pickle.loads(pickle.dumps(store.with_checksums()))
+    testing = pickle.loads(pickle.dumps(store.verified()))
     assert (testing.verify, one.verify) == (True, False)
     clear_row_cache()
     assert pickle.loads(pickle.dumps(store)) is not one
@@ -140,10 +138,10 @@ def test_an_archive_that_gives_way_to_another_is_not_known_as_the_same(tmp_path)
 
     old = archived(distances())
     np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(old))), distances())
-    assert not old.changed()
+    assert not old.is_stale()
     new = archived(2 * distances())
-    assert old.changed()
-    assert new.token != old.token
+    assert old.is_stale()
+    assert new.content_id != old.content_id
     np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(new))), 2 * distances())
 
 
@@ -212,12 +210,14 @@ def test_band_and_read_cost(tmp_path):
         return open_rows(array)
 
     assert Layout(N).rows == 3
-    assert opened("plain", (50, N), compressors=None).band == 1  # parts of a plain chunk are read in place
+    assert (
+        opened("plain", (50, N), compressors=None).read_profile.rows_per_chunk == 1
+    )  # parts of a plain chunk are read in place
     tall = opened("tall", (50, N))
-    assert tall.band == 50
-    assert tall.read_cost == pytest.approx((17 + 17 + 1 + 1) / 3, abs=0.5)
-    assert opened("short", (3, 20)).band == 1
-    assert opened("short2", (3, 20)).read_cost == 1
+    assert tall.read_profile.rows_per_chunk == 50
+    assert tall.read_profile.read_amplification == pytest.approx((17 + 17 + 1 + 1) / 3, abs=0.5)
+    assert opened("short", (3, 20)).read_profile.rows_per_chunk == 1
+    assert opened("short2", (3, 20)).read_profile.read_amplification == 1
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_missing_chunks_are_refused(tmp_path):
 
 
 def chunk_path(store, block):
-    return os.path.join(store.path, "dissimilarities", f"c.{block}.0")
+    return os.path.join(store.location, "dissimilarities", f"c.{block}.0")
 
 
 def flip_a_bit(path):
@@ -278,11 +278,11 @@ def flip_a_bit(path):
 def test_damaged_chunks_are_told(store, damage, sentence, block):
     damage(chunk_path(store, block))
     with pytest.raises(InputError, match=r"the store is damaged.*c\.\d+\.0 " + sentence):
-        read_all(store.with_checksums())
+        read_all(store.verified())
 
 
 def test_damage_is_told_on_the_slow_path(store):
-    slow = open_rows(store.path, "float64")
+    slow = open_rows(store.location, "float64")
     flip_a_bit(chunk_path(store, 4))
     with pytest.raises(InputError, match="is damaged or cannot be read in rows 12 to 14"):
         read_all(slow)
@@ -300,7 +300,7 @@ def test_interrupted_store_is_continued(tmp_path):
     notes.write_text("of somebody else")
     with pytest.raises(InputError, match="is unfinished"):
         open_rows(path)
-    with pytest.raises(InputError, match=r"holds dissimilarities/notes\.partial, which is none of its parts"):
+    with pytest.raises(InputError, match=r"holds dissimilarities/notes\.partial, which psmds did not write"):
         create(path, N, source_fingerprint="one")
     assert notes.read_text() == "of somebody else"
     notes.unlink()
@@ -336,11 +336,11 @@ def test_a_write_is_a_whole_block(tmp_path):
 
 def test_other_stores_are_refused_or_overwritten(tmp_path, store):
     with pytest.raises(InputError, match="already holds a finished store of another source; give another path"):
-        create(store.path, 10)
-    assert create(store.path, 10, source_fingerprint="a", overwrite=True).n == 10
+        create(store.location, 10)
+    assert create(store.location, 10, source_fingerprint="a", overwrite=True).n == 10
     with pytest.raises(InputError, match="an unfinished store of another source"):
-        create(store.path, 10, source_fingerprint="b")
-    assert create(store.path, 12, source_fingerprint="b", overwrite=True).n == 12
+        create(store.location, 10, source_fingerprint="b")
+    assert create(store.location, 12, source_fingerprint="b", overwrite=True).n == 12
     assert os.listdir(tmp_path) == ["d.zarr"]
 
 
@@ -380,7 +380,7 @@ def test_what_killed_workers_left_goes_at_the_end(tmp_path):
     Path(left).write_bytes(b"half a chunk")
     notes = Path(left).with_name("notes.partial")
     notes.write_text("of somebody else")
-    target.finish(a_check())
+    target.finish(a_check().as_dict())
     assert list(tmp_path.rglob("*.partial")) == [notes]
     np.testing.assert_array_equal(read_all(open_rows(tmp_path / "d.zarr")), matrix)
 
@@ -398,7 +398,7 @@ def a_panel(dtype="float32"):
 
 
 def panel_written(path, panel, landmarks=LANDMARKS, ids=None):
-    target = create_panel(path, N, S, panel.dtype.name, landmarks=landmarks, ids=ids, source_fingerprint="test")
+    target = create(path, N, panel.dtype.name, width=S, landmarks=landmarks, ids=ids, source_fingerprint="test")
     layout = Layout(N, S)
     for block in range(layout.count):
         lo, hi = layout.bounds(block)
@@ -408,7 +408,7 @@ def panel_written(path, panel, landmarks=LANDMARKS, ids=None):
 
 
 def read_panel(rows, step=None):
-    out = np.empty((rows.n, rows.width), rows.dtype)
+    out = np.empty(rows.shape, rows.dtype)
     step = step or rows.layout.rows
     for lo in range(0, rows.n, step):
         rows.read(lo, min(lo + step, rows.n), out[lo:])
@@ -420,16 +420,16 @@ def read_panel(rows, step=None):
 def test_panel_gives_back_what_was_written(tmp_path, dtype, step):
     rows = panel_written(tmp_path / "p.zarr", a_panel(dtype), ids=[f"s{k}" for k in range(N)])
     assert rows.direct
-    assert (rows.n, rows.width, rows.dtype, rows.band, rows.layout) == (N, S, dtype, 1, Layout(N, S))
+    assert (rows.shape, rows.dtype, rows.read_profile, rows.layout) == ((N, S), dtype, ReadProfile(), Layout(N, S))
     np.testing.assert_array_equal(rows.landmarks, LANDMARKS)
     assert rows.ids[3] == "s3"
-    assert load_facts(rows) == {"dtype": dtype, "found": 3}
+    assert rows.load_check() == {"dtype": dtype, "found": 3}
     np.testing.assert_array_equal(read_panel(rows, step), a_panel(dtype))
     np.testing.assert_array_equal(rows.array[:], a_panel(dtype))
     assert rows.array.chunks == (Layout(N, S).rows, S)
     assert rows.array.metadata.dimension_names == ("point", "landmark")
     again = pickle.loads(pickle.dumps(rows))
-    assert again.token == rows.token
+    assert again.content_id == rows.content_id
     assert read_panel(again).tobytes() == a_panel(dtype).tobytes()
     np.testing.assert_array_equal(again.landmarks, LANDMARKS)
 
@@ -443,16 +443,16 @@ def test_fast_and_slow_path_of_a_panel_are_identical(tmp_path):
     for lo, hi in ((0, S), (2, 4)):
         parts = [np.empty((4, hi - lo), "float32") for _ in range(2)]
         for panel, part in zip((fast, slow), parts, strict=True):
-            panel.read_picked(rows, lo, hi, part)
+            panel.read_rows(rows, slice(lo, hi), part)
             np.testing.assert_array_equal(part[:3], a_panel()[rows, lo:hi])
 
 
 def test_parts_of_rows_of_a_matrix(store):
-    foreign = open_rows(store.path, "float64")
+    foreign = open_rows(store.location, "float64")
     rows = np.array([100, 3, 4, 50])
     for source in (store, foreign):
         out = np.empty((4, 20), source.dtype)
-        source.read_picked(rows, 30, 50, out)
+        source.read_rows(rows, slice(30, 50), out)
         np.testing.assert_array_equal(out, distances()[rows, 30:50])
 
 
@@ -508,13 +508,13 @@ def test_panels_and_matrices_are_told_apart(tmp_path, store):
         with pytest.raises(InputError, match="holds a panel, not dissimilarities; give the store it was made from"):
             open_rows(given_)
     with pytest.raises(InputError, match="holds dissimilarities, not a panel; make a panel from it first"):
-        open_panel(store.path)
+        open_panel(store.location)
     with pytest.raises(InputError, match=r"holds a panel, not points; give a Zarr array of shape \(n, d\)"):
         open_table(path)
-    with pytest.raises(InputError, match="exists and is not a dissimilarity store, so it stays"):
+    with pytest.raises(InputError, match="exists and is not a dissimilarity store; it will not"):
         create(path, N, overwrite=True)
-    with pytest.raises(InputError, match="exists and is not a panel, so it stays"):
-        create_panel(store.path, N, S, overwrite=True)
+    with pytest.raises(InputError, match="exists and is not a panel; it will not"):
+        create(store.location, N, width=S, overwrite=True)
 
 
 def test_what_is_no_panel_is_told(tmp_path):
@@ -536,22 +536,22 @@ def test_what_is_no_panel_is_told(tmp_path):
 
 def test_interrupted_panel_is_continued(tmp_path):
     path, layout = tmp_path / "p.zarr", Layout(N, S)
-    target = create_panel(path, N, S, landmarks=LANDMARKS, source_fingerprint="one")
+    target = create(path, N, width=S, landmarks=LANDMARKS, source_fingerprint="one")
     lo, hi = layout.bounds(13)
     target.write(13, np.full((hi - lo, S), np.nan, "float32"))
     with pytest.raises(InputError, match="rows of block 0 must have shape"):
         target.write(0, np.zeros((hi - lo, N), "float32"))
     with pytest.raises(InputError, match="is unfinished"):
         open_panel(path)
-    again = pickle.loads(pickle.dumps(create_panel(path, N, S, landmarks=LANDMARKS, source_fingerprint="one")))
+    again = pickle.loads(pickle.dumps(create(path, N, width=S, landmarks=LANDMARKS, source_fingerprint="one")))
     assert [block for block in range(layout.count) if again.has(block)] == [13]
     out = np.zeros((hi - lo, S), "float32")
-    again.with_checksums().read(lo, hi, out)
+    again.verified().read(lo, hi, out)
     assert np.isnan(out).all()
     np.testing.assert_array_equal(again.landmarks, LANDMARKS)
     for other in ({"landmarks": LANDMARKS[::-1]}, {}, {"landmarks": LANDMARKS, "dtype": "float64"}):
         with pytest.raises(InputError, match="an unfinished panel of another source"):
-            create_panel(path, N, S, source_fingerprint="one", **other)
+            create(path, N, width=S, source_fingerprint="one", **other)
     again.discard()
     assert not path.exists()
 
@@ -568,51 +568,51 @@ def test_interrupted_panel_is_continued(tmp_path):
 def test_damaged_panels_are_told(tmp_path, damage, sentence, block):
     path = tmp_path / "p.zarr"
     wide = np.random.default_rng(0).random((N, 40), "float32")
-    target = create_panel(path, N, 40)
+    target = create(path, N, width=40)
     for k in range(Layout(N, 40).count):
         target.write(k, wide[slice(*Layout(N, 40).bounds(k))])
     target.finish({"dtype": "float32"})
     rows = open_panel(path)
     damage(path / "panel" / f"c.{block}.0")
     with pytest.raises(InputError, match=r"the store is damaged.*c\.\d+\.0 " + sentence):
-        read_panel(rows.with_checksums())
+        read_panel(rows.verified())
 
 
 # --- the kept check ---
 
 
 def test_check_is_kept_until_the_store_changes(store):
-    assert load_check(store) == a_check()
-    assert load_check(open_rows(store.path, "float64")) is None
-    copy = store.path + "-copy"
-    shutil.copytree(store.path, copy, copy_function=shutil.copy)
-    assert load_check(open_rows(copy)) is None  # files of another time, so it is looked at again
+    assert known_check(store, InputCheck) == a_check()
+    assert known_check(open_rows(store.location, "float64"), InputCheck) is None
+    copy = store.location + "-copy"
+    shutil.copytree(store.location, copy, copy_function=shutil.copy)
+    assert known_check(open_rows(copy), InputCheck) is None  # files of another time, so it is looked at again
     os.utime(chunk_path(store, 3), ns=(1, 1))
-    assert load_check(open_rows(store.path)) is None
+    assert known_check(open_rows(store.location), InputCheck) is None
 
 
 @pytest.mark.parametrize("check", ["torn", {}, {**a_check().as_dict(), "more": 1}], ids=["torn", "empty", "more"])
 def test_a_check_that_cannot_be_read_is_done_again(store, check):
-    place = Path(store.path, "zarr.json")
+    place = Path(store.location, "zarr.json")
     described = json.loads(place.read_text())
     described["attributes"]["psmds"]["check"] = check
     place.write_text(json.dumps(described))
-    assert load_check(open_rows(store.path)) is None
+    assert known_check(open_rows(store.location), InputCheck) is None
 
 
 def test_check_of_a_foreign_array_keeps_its_attributes(tmp_path):
     array = zarr.create_array(tmp_path / "a", data=distances(), attributes={"mine": 1})
     rows = open_rows(tmp_path / "a")
-    assert load_check(rows) is None
-    assert save_check(rows, a_check())
-    assert load_check(open_rows(array)) == a_check()
+    assert known_check(rows, InputCheck) is None
+    assert rows.save_check(a_check().as_dict())
+    assert known_check(open_rows(array), InputCheck) == a_check()
     assert zarr.open_array(tmp_path / "a").attrs["mine"] == 1
 
 
 def test_check_is_not_kept_where_changes_go_unnoticed():
     store = zarr.storage.MemoryStore()
     rows = open_rows(zarr.create_array(store, data=distances()))
-    assert not save_check(rows, a_check())
+    assert not rows.save_check(a_check().as_dict())
 
 
 # --- results ---
@@ -637,7 +637,7 @@ def test_result_comes_back(tmp_path):
 def test_result_replaces_only_when_asked_and_only_when_complete(tmp_path):
     path = tmp_path / "r.zarr"
     write_result(path, {"x": np.ones(3)}, {})
-    with pytest.raises(InputError, match="already holds a result; give another path, or overwrite=True"):
+    with pytest.raises(InputError, match="already holds a result; choose another path or use overwrite=True"):
         write_result(path, {"x": np.zeros(3)}, {})
     with pytest.raises(TypeError):
         write_result(path, {"x": np.zeros(3)}, {"bad": object()}, overwrite=True)
@@ -650,7 +650,7 @@ def test_result_replaces_only_when_asked_and_only_when_complete(tmp_path):
 def test_a_result_that_will_have_no_place_is_told(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     for wrong in ("file/r", "file/deep/r"):
-        with pytest.raises(InputError, match=r"r cannot be written, as .*file is no directory to write in"):
+        with pytest.raises(InputError, match=r"r cannot be written because .*file is not a writable directory"):
             require_result_place(tmp_path / wrong, overwrite=True)
     require_result_place(tmp_path / "new/deep/r", overwrite=False)
     monkeypatch.setattr(os, "access", lambda folder, mode: folder != tmp_path)  # whatever the user may do
@@ -660,7 +660,7 @@ def test_a_result_that_will_have_no_place_is_told(tmp_path, monkeypatch):
 
 def test_what_is_no_result_is_told(tmp_path, store):
     with pytest.raises(InputError, match="holds dissimilarities; give the result of a fit"):
-        read_result(store.path)
+        read_result(store.location)
     with pytest.raises(InputError, match="does not exist"):
         read_result(tmp_path / "none")
 
@@ -706,12 +706,12 @@ def forget(file, name):
 @pytest.mark.parametrize("file", ["zarr.json", "dissimilarities/zarr.json"])
 @pytest.mark.parametrize("content", ["", "{", None])
 def test_torn_descriptions_are_told(store, file, content):
-    place = Path(store.path, file)
+    place = Path(store.location, file)
     place.unlink() if content is None else place.write_text(content)
     with pytest.raises(InputError, match=r"d\.zarr is (damaged|not a Zarr store)"):
-        open_rows(store.path)
+        open_rows(store.location)
     with pytest.raises(InputError):
-        describe(store.path)
+        describe(store.location)
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system cannot be told")
@@ -723,16 +723,16 @@ def test_rows_that_are_not_at_hand_are_asked_for(tmp_path, monkeypatch):
     assert rows.direct
     monkeypatch.setattr(os, "posix_fadvise", lambda file, *args: asked.append(args))
     monkeypatch.setattr("psmds_dist.data.store.chunkfile._is_at_hand", lambda file, offset: True)
-    rows.expect(0, 400)
+    rows.prefetch(0, 400)
     assert asked == []
     monkeypatch.setattr("psmds_dist.data.store.chunkfile._is_at_hand", lambda file, offset: False)
-    rows.expect(100, 300)
+    rows.prefetch(100, 300)
     assert all(how == os.POSIX_FADV_WILLNEED and count <= ADVISED for _, count, how in asked)
     assert asked[0][0] == 100 * 1600
     assert sum(count for _, count, _ in asked) == 200 * 1600
     assert [offset + count for offset, count, _ in asked[:-1]] == [offset for offset, _, _ in asked[1:]]
     next((tmp_path / "tall.zarr").glob("c/*/*")).unlink()
-    rows.expect(0, 400)  # a read says that it is gone
+    rows.prefetch(0, 400)  # a read says that it is gone
 
 
 def test_a_store_whose_protocol_nobody_speaks_here_is_told(monkeypatch):
@@ -781,7 +781,7 @@ def test_an_anndata_group_is_described_as_one_and_says_which_path_to_give(tmp_pa
     assert open_rows(facts["dissimilarities"][0]).n == N
     with pytest.raises(InputError, match="is an AnnData group, whose X holds features and not a panel"):
         open_panel(path)
-    assert (open_table(path).n, open_table(path).width) == (N, features)
+    assert open_table(path).shape == (N, features)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

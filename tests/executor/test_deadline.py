@@ -11,7 +11,7 @@ import pytest
 
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api.embed import embed
-from psmds_dist.cli.app import fit
+from psmds_dist.cli.fit import fit
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.types import InputError, WorkerError
 from psmds_dist.data import cache as rows

@@ -24,6 +24,7 @@ from zarr.storage import LocalStore, WrapperStore
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.api.embed import embed
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import ClusterLost
 from psmds_dist.data.cache import stored
 from psmds_dist.data.sources import ArrayRows
@@ -171,16 +172,14 @@ def test_a_worker_killed_between_epochs_changes_nothing(client, stores, referenc
 
 
 @dataclass(frozen=True)
-class Deadly:
+class Deadly(RowSource):
     """Rows whose next reader dies in the middle of it, once the place is armed."""
 
     rows: ZarrRows
     place: str
 
-    n = N
-    dtype = np.dtype("float32")
-    band = 1
-    token = "deadly"
+    shape = (N, N)
+    content_id = "deadly"
 
     def read(self, lo, hi, out):
         try:
@@ -364,7 +363,9 @@ def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     assert process.returncode == 130, err
     assert "interrupted" in out
     assert "Traceback" not in err
-    assert re.fullmatch(r"Error: interrupted: .* best map so far; the same command with --resume goes on\.\n", err)
+    assert re.fullmatch(
+        r"Error: interrupted: .* best map so far; rerun the same command with --resume to continue\.\n", err
+    )
     result = read_result(target)
     assert result.attributes["stop_reason"] == "interrupted"
     assert len(result.history) > 3
@@ -401,7 +402,7 @@ def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(
     assert "cut short, this is the best map so far" in done.stdout
     assert re.search(
         rf"Error: one worker after the other died .*; {target} holds the best map so far; the same command with "
-        r"--resume goes on\.\n$",
+        r"with --resume to continue\.\n$",
         done.stderr,
     )
     assert read_result(target).attributes["stop_reason"] == "workers_died"

@@ -167,7 +167,7 @@ def test_tls_needs_a_cluster(tmp_path):
     np.save(tmp_path / "points.npy", np.eye(5))
     result = CliRunner().invoke(main, ["distances", str(tmp_path / "points.npy"), str(tmp_path / "m"), "--tls", "x"])
     assert result.exit_code == 2
-    assert "--tls needs one of --workers, --scheduler and --scheduler-file." in result.stderr
+    assert "--tls requires --workers, --scheduler or --scheduler-file." in result.stderr
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ LANDMARKS: Table = {
     "--starts": ([1, 2], [0, -1, "x"]),
     "--seed": ([0, 5], [-1, "x", 2**128]),
     "--dtype": (["float32", "float64"], ["float16"]),
-    "--no-evidence": ([None], []),
+    "--no-evaluation": ([None], []),
     "--metric": ([], ["nonsense", ""]),
 }
 
@@ -276,7 +276,7 @@ def distances(choose: Chooser, folder: Path) -> str:
         found = np.empty((n, n))
         stored.read(0, n, found)
         np.testing.assert_allclose(found, squareform(pdist(x, metric)), rtol=1e-6)
-        assert ("looks like dissimilarities" in end.err) == (spoil == "square")
+        assert ("looks like a dissimilarity matrix" in end.err) == (spoil == "square")
 
     return judged(
         choose,
@@ -300,7 +300,7 @@ def landmarks(choose: Chooser, folder: Path) -> str:
     table = {
         k: v
         for k, v in LANDMARKS.items()
-        if command == "fit" or k not in ("--components", "--refine", "--starts", "--no-evidence")
+        if command == "fit" or k not in ("--components", "--refine", "--starts", "--no-evaluation")
     }
     words, options_verdict = options(choose, table)
     if "-S" not in words:

@@ -59,7 +59,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "quality of a map": lambda place: _of_result(read_result(place)),
     "description": lambda place: _without_check(describe(place)),
     "rows of a panel": lambda place: _of_panel(place),
-    "rows of a store": lambda place: _of_rows(open_rows(place).with_checksums()),
+    "rows of a store": lambda place: _of_rows(open_rows(place).verified()),
     "copy of a store": lambda place: _of_copy(place),
     "copy with zeros on the diagonal": lambda place: _of_copy(place, zero_diagonal=True),
     "copy of one triangle": lambda place: _of_copy(place, triangle="upper"),
@@ -100,7 +100,7 @@ def _of_rows(rows: Any) -> Any:
 
 
 def _of_panel(place: Path) -> Any:
-    panel = open_panel(place).with_checksums()
+    panel = open_panel(place).verified()
     return _of_rows(panel), panel.landmarks
 
 
@@ -109,7 +109,7 @@ def _of_copy(place: Path, **how: Any) -> Any:
     source, copy = open_rows(place), place.parent / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     build(source, copy, InProcessExecutor(), ids=source.ids, **how)
-    return _of_rows(open_rows(copy).with_checksums())
+    return _of_rows(open_rows(copy).verified())
 
 
 def _of_panel_copy(place: Path) -> Any:

@@ -215,7 +215,7 @@ LANDMARK_PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "refine": (["none", "panel", "full"], ["x", None, 3, True, ["none"]]),
     "n_init": ([1, 3], [0, -1, None, "x", 1.5, True]),
     "closed_form": (["least_squares", "classical"], ["x", None, 3]),
-    "evidence": ([True, False], []),
+    "evaluate": ([True, False], []),
     "random_state": PARAMETERS["random_state"],
     "dtype": PARAMETERS["dtype"],
     "memory_limit": ([None, "1 GiB", 10**9], PARAMETERS["memory_limit"][1]),

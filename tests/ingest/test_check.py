@@ -13,6 +13,7 @@ from scipy.spatial.distance import pdist, squareform
 from psmds_dist import PatternSearchMDS
 from psmds_dist.core.errors import DissimilarityWarning
 from psmds_dist.core.layout import Layout
+from psmds_dist.core.sources import ReadProfile
 from psmds_dist.core.types import InputCheck, InputError
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import create, open_rows
@@ -126,7 +127,7 @@ def test_panels_hold_what_is_stored_together():
     source = ArrayRows(distances(320))
     assert Layout(320).rows == 10
     assert panel_blocks(source) == 1
-    source.band = 45
+    source.read_profile = ReadProfile(45)
     assert panel_blocks(source) == 5
     assert panel_blocks(source, limit=2 * 10 * 320 * 4) == 2
     assert panel_blocks(source, limit=1) == 1
@@ -157,7 +158,7 @@ def test_check_is_the_same_whatever_the_grouping():
 def test_check_is_the_same_for_tall_bands():
     source = ArrayRows(distances(300))
     plain = check_source(source, Serial())
-    source.band = 100
+    source.read_profile = ReadProfile(100)
     assert check_source(source, Serial()) == plain
 
 
@@ -610,10 +611,10 @@ def test_check_verifies_the_checksums_of_a_store(tmp_path):
     target = create(tmp_path / "d.zarr", 101)
     for block in range(Layout(101).count):
         target.write(block, matrix[slice(*Layout(101).bounds(block))])
-    target.finish(check(matrix))
+    target.finish(check(matrix).as_dict())
     rows = open_rows(tmp_path / "d.zarr")
     assert check_source(rows, Serial()) == check(matrix)
-    path = os.path.join(rows.path, "dissimilarities", "c.4.0")
+    path = os.path.join(rows.location, "dissimilarities", "c.4.0")
     with open(path, "r+b") as file:
         file.seek(50)
         file.write(b"?")

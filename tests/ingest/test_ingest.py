@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -15,14 +16,16 @@ from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import BudgetError, InputError
+from psmds_dist.core.sources import WrappedSource
+from psmds_dist.core.types import BudgetError, InputCheck, InputError
 from psmds_dist.data.cache import stored
 from psmds_dist.data.ids import check_ids, read_ids
 from psmds_dist.data.points import open_points
-from psmds_dist.data.sources import ArrayRows, Symmetrized, ZeroDiagonal, open_npy
-from psmds_dist.data.store import create, load_check, open_rows
+from psmds_dist.data.sources import ArrayRows, open_npy
+from psmds_dist.data.store import create, open_rows
+from psmds_dist.data.transforms import Symmetrized, ZeroDiagonal
 from psmds_dist.ingest.build import BuildBlocks, build
-from psmds_dist.ingest.check import check_source
+from psmds_dist.ingest.check import check_source, known_check
 from psmds_dist.ingest.scan import Scanner
 from psmds_dist.planning.memory import building
 
@@ -88,7 +91,7 @@ def test_npy_files_of_any_kind(tmp_path, dtype, form, step):
     values = {"c": matrix, "fortran": np.asfortranarray(matrix), "condensed": squareform(matrix)}[form]
     source = open_npy(saved(tmp_path / "d.npy", values))
     assert source.dtype == np.float32
-    assert source.band == (1 if form == "c" else 97)
+    assert source.read_profile.rows_per_chunk == (1 if form == "c" else 97)
     np.testing.assert_array_equal(read_all(source, step), matrix.astype("float32"))
     np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(source))), matrix.astype("float32"))
 
@@ -113,7 +116,7 @@ def test_an_npy_file_is_opened_once_however_often_it_is_read(tmp_path, monkeypat
     for step in (1, 5):
         np.testing.assert_array_equal(read_all(source, step), matrix)
     source.read_columns(0, 97, np.empty((97, 97)))
-    assert source.copies == 2
+    assert source.read_profile.read_copies == 2
     assert files == ["d.npy"]
     np.testing.assert_array_equal(read_all(pickle.loads(pickle.dumps(source))), matrix)
     assert files == ["d.npy"] * 2
@@ -164,10 +167,10 @@ def test_an_npy_file_that_was_replaced_is_read_as_it_was_opened_and_known_as_cha
     matrix = squareform(pdist(points()))
     source = open_npy(saved(tmp_path / "d.npy", matrix), "float64")
     read_all(source)
-    assert not source.changed()
+    assert not source.is_stale()
     os.replace(saved(tmp_path / "other.npy", 2 * matrix[:50, :50]), tmp_path / "d.npy")
     np.testing.assert_array_equal(read_all(source), matrix)
-    assert source.changed()
+    assert source.is_stale()
 
 
 def test_an_npy_file_that_is_cut_short_while_it_is_mapped_is_told(tmp_path):
@@ -234,11 +237,11 @@ def test_other_files_are_told(tmp_path, content, told):
 
 def test_array_rows_are_used_in_place_where_possible():
     matrix = squareform(pdist(points())).astype("float32")
-    assert ArrayRows(matrix).resident is matrix
-    assert ArrayRows(matrix, "float64").resident is None
-    assert ArrayRows(np.asfortranarray(matrix)).resident is None
-    assert ArrayRows(squareform(matrix)).resident is None
-    assert ArrayRows(matrix).token != ArrayRows(matrix).token
+    assert ArrayRows(matrix).in_memory() is matrix
+    assert ArrayRows(matrix, "float64").in_memory() is None
+    assert ArrayRows(np.asfortranarray(matrix)).in_memory() is None
+    assert ArrayRows(squareform(matrix)).in_memory() is None
+    assert ArrayRows(matrix).content_id != ArrayRows(matrix).content_id
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -307,14 +310,10 @@ def test_sources_and_work_pickle(tmp_path):
     matrix = squareform(pdist(points()))
     array = zarr.create_array(tmp_path / "a.zarr", data=matrix, chunks=(20, 30))
     target = create(tmp_path / "d.zarr", 97)
-    for source in (
-        ArrayRows(matrix),
-        open_npy(saved(tmp_path / "d.npy", matrix)),
-        open_points(saved(tmp_path / "x.npy", points())),
-        open_rows(array),
-    ):
-        for changed in (source, ZeroDiagonal(source), Symmetrized(source)):
-            assert pickle.loads(pickle.dumps(changed)).token == changed.token
+    computed = open_points(saved(tmp_path / "x.npy", points()))
+    for source in (ArrayRows(matrix), open_npy(saved(tmp_path / "d.npy", matrix)), computed, open_rows(array)):
+        for changed in (source, ZeroDiagonal(source), *([] if source is computed else [Symmetrized(source)])):
+            assert pickle.loads(pickle.dumps(changed)).content_id == changed.content_id
         work = pickle.loads(
             pickle.dumps(BuildBlocks(ZeroDiagonal(source), target, 1, partial(Scanner, 97, source.dtype)))
         )
@@ -346,7 +345,7 @@ def test_build_writes_and_checks(tmp_path, dtype, group):
     assert seen[-1] == (Layout(97).count, Layout(97).count)
     assert rows.ids == ids
     assert rows.header["metric"] == "euclidean"
-    assert load_check(rows) == found == check_source(rows, Serial())
+    assert known_check(rows, InputCheck) == found == check_source(rows, Serial())
 
 
 def test_build_under_a_small_budget(tmp_path):
@@ -365,12 +364,13 @@ class Interrupted(Exception):
     pass
 
 
-class Counting:
+@dataclass(frozen=True, eq=False)
+class Counting(WrappedSource):
     """A source that counts what is read, and fails after some blocks."""
 
-    def __init__(self, source, most=10**9):
-        self.source, self.most, self.blocks = source, most, []
-        self.n, self.dtype, self.band, self.token = source.n, source.dtype, source.band, "counted"
+    most: int = 10**9
+    blocks: list = field(default_factory=list)
+    content_id = "counted"
 
     def read(self, lo, hi, out):
         if len(self.blocks) == self.most:
@@ -460,7 +460,7 @@ def test_a_finished_store_is_only_checked_again(tmp_path):
     written = {file for file, before in chunks.items() if file.stat().st_mtime_ns != before.st_mtime_ns}
     assert written == {damaged}
     np.testing.assert_array_equal(read_all(open_rows(tmp_path / "d.zarr")), np.load(path).astype("float32"))
-    assert load_check(open_rows(tmp_path / "d.zarr")) == first
+    assert known_check(open_rows(tmp_path / "d.zarr"), InputCheck) == first
 
 
 def test_build_that_fails_its_check_leaves_nothing_and_can_be_repaired(tmp_path):
@@ -498,7 +498,7 @@ def test_foreign_zarr_can_be_symmetrized(tmp_path):
 def test_a_store_is_not_built_over_its_source(tmp_path, source):
     build(ArrayRows(matrix := squareform(pdist(points()))), tmp_path / "d.zarr", Serial())
     (tmp_path / "link").symlink_to("d.zarr")
-    with pytest.raises(InputError, match="is given twice|is there; give another path"):
+    with pytest.raises(InputError, match="is given twice|because it contains"):
         build(open_rows(tmp_path / source), tmp_path / "d.zarr", Serial(), overwrite=True, symmetrize=True)
     np.testing.assert_array_equal(open_rows(tmp_path / "d.zarr").array[:], matrix.astype(np.float32))
 

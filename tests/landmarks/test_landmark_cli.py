@@ -69,7 +69,7 @@ def test_from_points_to_a_table_and_new_points(place, points):
     lines = out.splitlines()
     assert lines[0].startswith(f"{N} points by 40 landmarks, panel 23.4 KiB, 1 process with ")
     assert lines[0].endswith("each: computed as they are needed, in one pass")
-    assert [line.split(":")[0] for line in lines[1:5]] == ["panel", "landmarks", "placement", "evaluate"]
+    assert [line.split(":")[0] for line in lines[1:5]] == ["panel", "landmarks", "placement", "evaluation"]
     assert f"{N} points by 40 landmarks; map in map.zarr" in lines
     low, high = wanted.stress_interval_
     assert (
@@ -77,8 +77,8 @@ def test_from_points_to_a_table_and_new_points(place, points):
         in lines
     )
     assert any(line.startswith(f"landmarks alone    {wanted.landmark_stress_:.6f}") for line in lines)
-    assert "Are these landmarks enough? Before any refinement, and from one start each:" in lines
-    assert "more landmarks would bring little" in lines[-1] or "more may help" in lines[-1]
+    assert "Held-out stress by number of landmarks, before refinement and from one start each:" in lines
+    assert "more would hardly help" in lines[-1] or "more may help" in lines[-1]
     assert [line.split()[0] for line in lines[-len(wanted.curve_) - 1 : -1]] == [
         str(k) for k in wanted.curve_["n_landmarks"]
     ]
@@ -126,7 +126,19 @@ def test_a_map_that_does_not_know_its_run_is_not_taken_for_finished(place):
 
 
 def test_options_reach_the_fit(place, points):
-    options = ["-L", 3, "--landmarks", "mine.txt", "--starts", 2, "--dtype", "float64", "--no-evidence", "--threads", 1]
+    options = [
+        "-L",
+        3,
+        "--landmarks",
+        "mine.txt",
+        "--starts",
+        2,
+        "--dtype",
+        "float64",
+        "--no-evaluation",
+        "--threads",
+        1,
+    ]
     out = run("fit", "points.npy", "map.zarr", "--metric", "cityblock", "--memory-limit", "1 MB", *options)
     wanted = LandmarkMDS(
         3, landmarks=range(5, 35), n_init=2, dtype="float64", evaluate=False, metric="cityblock", random_state=0
@@ -153,7 +165,7 @@ def test_a_panel_is_written_and_embedded(place, points, selection):
     run("panel", "matrix.zarr", "other.zarr", "-S", 40, "--selection", selection, "-q")
     assert np.array_equal(open_panel("other.zarr").landmarks, panel.landmarks)
     np.testing.assert_allclose(open_panel("other.zarr").array[:], panel.array[:], atol=1e-6)
-    run("fit", "panel.zarr", "map.zarr", "--no-evidence", "-q")
+    run("fit", "panel.zarr", "map.zarr", "--no-evaluation", "-q")
     wanted = LandmarkMDS(landmarks=panel.landmarks.tolist(), metric="euclidean", evaluate=False, random_state=0).fit(
         points
     )
@@ -191,8 +203,8 @@ def test_faults_are_sentences(place, points):
         (("fit", "points.npy", "map.zarr", *euclidean), "already holds a result"),
         (("fit", "points.npy", "points.npy", *euclidean), "points.npy is given twice"),
         (("fit", "points.npy", "m.zarr"), "in order (--landmarks rows.txt)"),
-        (("fit", "panel.npy", "m.zarr", "--landmarks", "binary.txt"), "binary.txt is no text"),
-        (("fit", "panel.npy", "m.zarr", "--landmarks", "huge.txt"), "but '999999999999999999999999999999' is none"),
+        (("fit", "panel.npy", "m.zarr", "--landmarks", "binary.txt"), "binary.txt is not a text file"),
+        (("fit", "panel.npy", "m.zarr", "--landmarks", "huge.txt"), "'999999999999999999999999999999' is not one"),
         (("panel", "panel.npy", "m.zarr", "--landmarks", "empty.txt"), "empty.txt is empty"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--ids", "short.txt"), "has 2 ids for 150 points"),
         (("panel", "matrix.zarr", "matrix.zarr", "-S", 20, "--overwrite"), "matrix.zarr is given twice"),
@@ -205,7 +217,10 @@ def test_faults_are_sentences(place, points):
         ),
         (("fit", "points.npy", "m.zarr", *euclidean, "-S", 2), "2 landmarks cannot place points in 2 dimensions"),
         (("fit", "points.npy", "m.zarr", *euclidean, "-L", 0), "n_components must be a whole number"),
-        (("fit", "points.npy", "m.zarr", *euclidean, "--landmarks", "words.txt"), "must list row numbers, one a line"),
+        (
+            ("fit", "points.npy", "m.zarr", *euclidean, "--landmarks", "words.txt"),
+            "must list row numbers, one per line",
+        ),
         (("fit", "points.npy", "m.zarr", *euclidean, "--landmarks", "twice.txt"), "lists 2 more than once"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--memory-limit", "lots"), "must be a positive number of bytes"),
         (
@@ -213,8 +228,8 @@ def test_faults_are_sentences(place, points):
             "a map of 150 points by 150 landmarks needs",
         ),
         (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "map.xyz"), "cannot save a picture"),
-        (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "no/map.png"), "there is no such directory"),
-        (("fit", "points.npy", "m.zarr", *euclidean, "--workers", 1, "--scheduler", "x"), "give one of --workers"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "no/map.png"), "its directory does not exist"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--workers", 1, "--scheduler", "x"), "are mutually exclusive"),
         (("fit", "spoiled.npy", "m.zarr", *euclidean), "has NaN or infinite features"),
         (("fit", "text.npy", "m.zarr"), "text.npy"),
         (("fit", "missing.npy", "m.zarr"), "'missing.npy' does not exist"),
@@ -278,7 +293,7 @@ def test_an_own_panel(place, points, refine):
 
 def test_the_command_enters_by_an_entry_point():
     listed = subprocess.run([PSMDS, "--help"], capture_output=True, text=True, check=True).stdout
-    assert re.search(r"landmarks +Embed landmarks and place everybody else", listed)
+    assert re.search(r"landmarks +Embed landmarks and place all other points", listed)
     own = subprocess.run([PSMDS, "landmarks", "--help"], capture_output=True, text=True, check=True).stdout
     for name in ("fit", "transform", "panel"):
         assert f"\n  {name}" in own
@@ -311,9 +326,9 @@ def test_the_advice_about_landmarks_follows_the_curve(stress):
     curve = np.array([(20, 0.3, 0.28, 0.32), (40, stress, stress, stress)], dtype=CURVE)
     told = _verdict(SimpleNamespace(curve_=curve, stress_is_exact_=False))
     assert told == (
-        "Stress still falls with the number of landmarks: more may help."
+        "Stress still decreases with the number of landmarks: more may help."
         if stress == 0.1
-        else "Held-out stress is zero with these: more landmarks would bring nothing."
+        else "Held-out stress is zero: more landmarks would not help."
     )
 
 

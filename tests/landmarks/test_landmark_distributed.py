@@ -18,6 +18,7 @@ from landmarks.panel.sources import points_panel
 from landmarks.panel.tables import array_panel
 from landmarks.solver.fit import fit
 from landmarks.solver.types import LandmarkConfig
+from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import BudgetError, InputError
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import open_panel
@@ -127,18 +128,15 @@ def test_same_bits_from_arrays_handed_to_workers(client, inputs, tmp_path):
 
 
 @dataclass(frozen=True)
-class Deadly:
+class Deadly(RowSource):
     """A panel whose next reader among the workers dies in the middle of it, once the place is armed."""
 
     panel: Any
     place: str
     parent: int
-    band = 1
 
-    n = N
-    dtype = np.dtype("float32")
-    width = 80
-    token = "deadly"
+    shape = (N, 80)
+    content_id = "deadly"
 
     @property
     def landmarks(self):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -18,12 +19,14 @@ from landmarks.panel.build import build_panel, check_panel
 from landmarks.panel.check import PanelCheck, PanelEntries, PanelScanner
 from landmarks.panel.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel.sources import points_panel, store_panel
-from landmarks.panel.tables import array_panel, npy_panel, picked
+from landmarks.panel.tables import array_panel, npy_panel
 from psmds_dist.core.layout import Layout
+from psmds_dist.core.sources import RowSource, WrappedSource
 from psmds_dist.core.types import InputError
-from psmds_dist.data.cache import clear_row_cache, layout_of, stored
-from psmds_dist.data.sources import ArrayRows, Symmetrized, open_npy
+from psmds_dist.data.cache import clear_row_cache, stored
+from psmds_dist.data.sources import ArrayRows, open_npy
 from psmds_dist.data.store import describe, open_panel, open_rows, open_table
+from psmds_dist.data.transforms import Symmetrized
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest.build import build
 from psmds_dist.planning.memory import panel_pass
@@ -68,7 +71,7 @@ def saved(path, array):
 
 
 def read_all(source, step=None):
-    layout = layout_of(source)
+    layout = source.layout
     out = np.full((source.n, layout.columns), -1, source.dtype)
     for lo in range(0, source.n, step or layout.rows):
         source.read(lo, min(lo + (step or layout.rows), source.n), out[lo:])
@@ -85,10 +88,10 @@ def test_tables_give_their_rows(tmp_path, dtype, order):
     in_memory = array_panel(table, "float64")
     on_disk = npy_panel(saved(tmp_path / "x.npy", table), "float64")
     for source in (in_memory, on_disk, *map(pickle.loads, map(pickle.dumps, (in_memory, on_disk)))):
-        assert (source.n, source.width, source.dtype) == (N, 5, np.float64)
+        assert (source.shape, source.dtype) == ((N, 5), np.float64)
         for step in (None, 1, 50):
             np.testing.assert_array_equal(read_all(source, step), table.astype("float64"))
-        np.testing.assert_array_equal(picked(source, LANDMARKS), table[LANDMARKS].astype("float64"))
+        np.testing.assert_array_equal(source.take(LANDMARKS), table[LANDMARKS].astype("float64"))
 
 
 def test_an_npy_table_is_opened_once_however_often_it_is_read(tmp_path, monkeypatch):
@@ -97,21 +100,21 @@ def test_an_npy_table_is_opened_once_however_often_it_is_read(tmp_path, monkeypa
     monkeypatch.setattr(np, "load", lambda path, **options: opened.append(path) or load(path, **options))
     for _ in range(2):
         np.testing.assert_array_equal(read_all(source, 10), points())
-        np.testing.assert_array_equal(picked(source, LANDMARKS), points()[LANDMARKS])
+        np.testing.assert_array_equal(source.take(LANDMARKS), points()[LANDMARKS])
     assert opened == [str(tmp_path / "x.npy")]
 
 
 def test_identity_of_a_table_in_memory_is_its_content():
-    assert array_panel(points()).token == array_panel(np.asfortranarray(points())).token
-    assert array_panel(points()).token != array_panel(points(seed=1)).token
-    assert array_panel(points()).token != array_panel(points(), "float64").token
+    assert array_panel(points()).content_id == array_panel(np.asfortranarray(points())).content_id
+    assert array_panel(points()).content_id != array_panel(points(seed=1)).content_id
+    assert array_panel(points()).content_id != array_panel(points(), "float64").content_id
 
 
 def test_table_in_memory_is_used_where_it_lies():
     panel = array_panel(values(), landmarks=LANDMARKS)
-    assert panel.resident is panel.values
-    assert array_panel(values("float64")).resident is None
-    assert array_panel(np.asfortranarray(values())).resident is None
+    assert panel.in_memory() is panel.values
+    assert array_panel(values("float64")).in_memory() is None
+    assert array_panel(np.asfortranarray(values())).in_memory() is None
 
 
 @pytest.mark.parametrize("budget", [10**9, 4 * S * 6 * 5])
@@ -197,7 +200,7 @@ def test_parameters_of_metrics(options):
     expected = cdist(points(), points()[LANDMARKS], "minkowski", **options)
     np.testing.assert_array_equal(read_all(panel), expected.astype("float32"))
     other = points_panel(array_panel(points(), "float64"), LANDMARKS, "minkowski", {"p": 4})
-    assert panel.token != other.token
+    assert panel.content_id != other.content_id
 
 
 @given(
@@ -292,14 +295,13 @@ def test_points_are_opened_in_double_precision():
 # --- a whole matrix ---
 
 
-class Counting:
+class Counting(RowSource):
     """A source that knows nothing but whole rows, and counts them."""
 
-    band = 1
-    token = "counted"
+    content_id = "counted"
 
     def __init__(self, matrix):
-        self.matrix, self.n, self.dtype, self.rows = matrix, len(matrix), matrix.dtype, []
+        self.matrix, self.shape, self.dtype, self.rows = matrix, matrix.shape, matrix.dtype, []
 
     def read(self, lo, hi, out):
         self.rows += range(lo, hi)
@@ -366,11 +368,11 @@ def limit_for(panel, blocks):
 def test_matrix_panel_in_memory_or_on_disk(tmp_path):
     source = store_panel(Counting(distances().astype("float32")), LANDMARKS)
     with matrix_panel(source, InProcessExecutor(), memory_limit=10**6, keep=10**6) as panel:
-        np.testing.assert_array_equal(panel.resident, values())
+        np.testing.assert_array_equal(panel.in_memory(), values())
         np.testing.assert_array_equal(panel.landmarks, LANDMARKS)
     limit = limit_for(source, 2)
     with matrix_panel(source, InProcessExecutor(), memory_limit=limit, keep=0, scratch=tmp_path) as panel:
-        assert panel.path.startswith(str(tmp_path))
+        assert panel.location.startswith(str(tmp_path))
         np.testing.assert_array_equal(read_all(panel), values())
         np.testing.assert_array_equal(panel.landmarks, LANDMARKS)
     assert not os.listdir(tmp_path)
@@ -428,20 +430,22 @@ class Interrupted(Exception):
     pass
 
 
-class Stopping:
+@dataclass(frozen=True, eq=False)
+class Stopping(WrappedSource):
     """A panel that counts what is read, and fails after some reads."""
 
-    def __init__(self, panel, most=10**9):
-        self.panel, self.most, self.read_rows = panel, most, []
+    most: int = 10**9
+    reads: list = field(default_factory=list)
 
-    def __getattr__(self, name):
-        return getattr(self.panel, name)
+    @property
+    def content_id(self):
+        return self.source.content_id
 
     def read(self, lo, hi, out):
-        if len(self.read_rows) == self.most:
+        if len(self.reads) == self.most:
             raise Interrupted
-        self.read_rows.append(range(lo, hi))
-        self.panel.read(lo, hi, out)
+        self.reads.append(range(lo, hi))
+        self.source.read(lo, hi, out)
 
 
 def test_interrupted_build_goes_on(tmp_path):
@@ -454,7 +458,7 @@ def test_interrupted_build_goes_on(tmp_path):
     with open(tmp_path / "p.zarr" / "panel" / "c.2.0", "r+b") as file:
         file.write(b"damage")
     found = build_panel(second, tmp_path / "p.zarr", Serial(4))
-    again = {row for rows in second.read_rows for row in rows}
+    again = {row for rows in second.reads for row in rows}
     assert again == set(range(N)) - set(range(9 * 6)) | set(range(12, 18))
     assert found == check_panel(source, Serial())
     np.testing.assert_array_equal(read_all(open_panel(tmp_path / "p.zarr")), values())
@@ -638,9 +642,9 @@ def test_panels_on_a_cluster_are_those_of_this_process(tmp_path):
     with local_client(2, 1) as client:
         executor = DaskExecutor(client)
         with points_input(points(), executor, scratch=scratch) as table:
-            assert table.path.startswith(str(scratch))
+            assert table.location.startswith(str(scratch))
             source = points_panel(table, LANDMARKS)
-            assert source.token == points_panel(array_panel(points(), "float64"), LANDMARKS).token
+            assert source.content_id == points_panel(array_panel(points(), "float64"), LANDMARKS).content_id
             assert build_panel(source, tmp_path / "points.zarr", executor) == here
         with panel_input(values(), executor, landmarks=LANDMARKS, scratch=scratch) as panel:
             assert check_panel(panel, executor) == here

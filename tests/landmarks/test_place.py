@@ -8,7 +8,6 @@ from scipy.spatial.distance import cdist
 
 from landmarks.solver.placement import SHARE, Place, PlacementModel, fix_landmarks, mutual_errors, place, require_known
 from psmds_dist.core.types import InputError
-from psmds_dist.data.cache import layout_of
 from psmds_dist.solver.tasks import CachedRows
 
 DIMS = [1, 2, 3]
@@ -124,7 +123,7 @@ def test_points_with_a_seat_stay_where_the_closed_form_puts_them_and_others_do_n
     frame = PlacementModel.of(sites, scale)
     seats = np.array([3, 10, 11, 63])
     panel = MatrixRows(rows)
-    x, errors, squares, known = Place(CachedRows(panel, 1 << 20), frame, seated=seats)(range(layout_of(panel).count))
+    x, errors, squares, known = Place(CachedRows(panel, 1 << 20), frame, seated=seats)(range(panel.layout.count))
     free = np.setdiff1d(np.arange(64), seats)
     for part, all_free in zip((x, errors, squares, known), placed(rows, frame), strict=True):
         assert_array_equal(part[free], all_free[free])

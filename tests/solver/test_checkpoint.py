@@ -26,7 +26,8 @@ from landmarks.solver.types import LandmarkConfig
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api.embed import embed
 from psmds_dist.api.results import read_result
-from psmds_dist.cli.app import INTERRUPTED, TRY_AGAIN, main
+from psmds_dist.cli.app import main
+from psmds_dist.cli.exits import INTERRUPTED, TRY_AGAIN
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.types import InputError, StopReason
 from psmds_dist.data.sources import ArrayRows
@@ -550,7 +551,7 @@ def test_a_landmark_run_is_the_same_with_its_panel_in_memory_or_on_disk(tmp_path
     def identity(matrix, keep):
         source, executor = store_panel(ArrayRows(matrix), landmarks), InProcessExecutor()
         with matrix_panel(source, executor, memory_limit=10**8, keep=keep, scratch=tmp_path) as panel:
-            assert hasattr(panel, "path") == (keep == 0)
+            assert (panel.location is not None) == (keep == 0)
             return _identity(panel, MatrixEntries(landmarks), LandmarkConfig(), executor)
 
     assert identity(noisy(100), 0) == identity(noisy(100), 10**8)
@@ -603,7 +604,7 @@ def test_a_killed_command_goes_on_to_the_same_bits(store, whole, tmp_path, how):
     _, said = process.communicate()
     if how == "terminate":
         assert process.returncode == INTERRUPTED
-        assert "--resume goes on" in said
+        assert "--resume to continue" in said
         assert target.exists()
     else:
         assert not target.exists()
@@ -612,7 +613,7 @@ def test_a_killed_command_goes_on_to_the_same_bits(store, whole, tmp_path, how):
     assert "Error" in refused.stderr
     went_on = subprocess.run([*fit, target, "--resume"], capture_output=True, text=True, check=False)
     assert went_on.returncode == 0, went_on.stderr
-    assert "going on from" in went_on.stdout
+    assert "resuming from" in went_on.stdout
     found = read_result(target)
     np.testing.assert_array_equal(found.raw_embedding, whole.raw_embedding)
     np.testing.assert_array_equal(found.history["mse"], whole.history["mse"])
@@ -664,7 +665,7 @@ def test_a_lost_scheduler_leaves_a_run_that_can_go_on(store, whole, tmp_path):
     begun = partial(waited_for, tmp_path / "map.zarr.checkpoint")
     code, said = on_a_dying_cluster(fit, tmp_path / "scheduler.json", begun)
     assert code == TRY_AGAIN, said
-    assert "--resume goes on" in said
+    assert "--resume to continue" in said
     assert read_result(target).attributes["stop_reason"] == "cluster_lost"
     subprocess.run([*fit, "--resume", "-q"], check=True)
     np.testing.assert_array_equal(read_result(target).embedding, whole.embedding)
@@ -685,7 +686,7 @@ def test_a_lost_scheduler_leaves_distances_that_go_on(tmp_path):
 
     code, said = on_a_dying_cluster(command, tmp_path / "scheduler.json", begun)
     assert code == TRY_AGAIN, said
-    assert "matrix.zarr is unfinished, and the same command goes on with it" in said
+    assert "matrix.zarr is unfinished; rerun the same command to continue" in said
     assert "Traceback" not in said
     made = {path: path.stat().st_mtime_ns for path in target.glob("dissimilarities/c.*")}
     subprocess.run(command, check=True)

@@ -22,7 +22,7 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.datasets import make_swiss_roll
 from sklearn.neighbors import kneighbors_graph
 
-from psmds_dist.cli.app import finish_run
+from psmds_dist.cli.session import finish_run
 from psmds_dist.core.config import RADIUS_TOL, SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.stress import canonical
@@ -497,6 +497,6 @@ def test_the_command_line_can_end_for_every_reason(reason):
     if reason not in codes:
         assert finish_run(reason, "map.zarr", NO_CHECKPOINT) is None
         return
-    with pytest.raises(click.ClickException, match=r"the same command with --resume goes on\.$") as caught:
+    with pytest.raises(click.ClickException, match=r"rerun the same command with --resume to continue\.$") as caught:
         finish_run(reason, "map.zarr", NO_CHECKPOINT)
     assert caught.value.exit_code == codes[reason]

@@ -63,7 +63,7 @@ def another_owner(place):
 def test_an_owner_is_named_and_leaves_nothing_when_killed(tmp_path):
     place = tmp_path / "map.zarr"
     with another_owner(place) as process:
-        sentence = f"map.zarr is being written by process {process.pid} on {socket.gethostname()}: wait until"
+        sentence = f"map.zarr is being written by process {process.pid} on {socket.gethostname()}; wait until"
         with pytest.raises(StorageError, match=sentence), exclusive_lock(place):
             raise AssertionError("owned twice")
         os.kill(process.pid, signal.SIGKILL)
@@ -212,7 +212,7 @@ def test_a_map_is_saved_elsewhere_while_another_process_writes(data, tmp_path, m
     mds = PatternSearchMDS(random_state=0).fit(data / "d.zarr")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    with another_owner(tmp_path / "map"), pytest.raises(StorageError, match="being written by .* result is in"):
+    with another_owner(tmp_path / "map"), pytest.raises(StorageError, match="being written by .* result was saved in"):
         mds.save(tmp_path / "map")
     (saved,) = (tmp_path / "tmp").iterdir()
     np.testing.assert_array_equal(read_result(saved).embedding, mds.embedding_)

@@ -179,8 +179,8 @@ def test_ingest_tells_of_such_names_once(tmp_path, matrix, caplog):
         notes = [line for line in ended.stderr.splitlines() if line.startswith("Note: ") and " ids " in line]
         assert notes == [
             r"Note: 2 ids contain control characters, the first '\x1b[31mred\x1b[0m' in row 0: they are shown and "
-            r"exported with escapes such as \x1b.",
-            """Note: 3 ids begin like formulas, the first "=cmd|' /C calc'!A0" in row 2: they are exported """
+            r"exported escaped, such as \x1b.",
+            """Note: 3 ids look like formulas, the first "=cmd|' /C calc'!A0" in row 2: they are exported """
             "to .csv and .tsv with a leading apostrophe.",
         ]
         assert not unsafe(ended.output)

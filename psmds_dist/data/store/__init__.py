@@ -4,40 +4,32 @@ A store is a Zarr group with an array ``dissimilarities`` in chunks of whole row
 an array ``ids``, and what is known of the matrix in the group attribute ``psmds``. A panel, which holds only
 dissimilarities to landmarks, is such a group with an array ``panel`` instead, in which NaN marks what is
 missing, and perhaps an array ``landmarks`` of their rows. A chunk is written by one task and never shared.
-Checksums are written with the chunks, and tested by the input check and when a process reads a block for the first
-time, not by every pass: testing takes a fifth of the speed of a cached read.
+Checksums are written with the chunks, and verified by the input check and when a process reads a block for the first
+time, not by every pass: verifying takes a fifth of the speed of a cached read.
 """
 
-from psmds_dist.data.store.check_cache import load_check, load_facts, save_check, save_facts
 from psmds_dist.data.store.describing import describe
 from psmds_dist.data.store.opening import open_panel, open_rows, open_table, shape_at
 from psmds_dist.data.store.paths import require_apart
-from psmds_dist.data.store.reading import PanelRows, ZarrRows
+from psmds_dist.data.store.reading import ZarrRows
 from psmds_dist.data.store.results import read_result, require_result_place, save_to_fallback, write_result
-from psmds_dist.data.store.targets import PanelTarget, Target
-from psmds_dist.data.store.writing import create, create_panel, is_unfinished
+from psmds_dist.data.store.targets import Target
+from psmds_dist.data.store.writing import create, is_unfinished
 from psmds_dist.utils.atomic import atomic_file
 
 __all__ = [
-    "PanelRows",
-    "PanelTarget",
     "Target",
     "ZarrRows",
     "atomic_file",
     "create",
-    "create_panel",
     "describe",
     "is_unfinished",
-    "load_check",
-    "load_facts",
     "open_panel",
     "open_rows",
     "open_table",
     "read_result",
     "require_apart",
     "require_result_place",
-    "save_check",
-    "save_facts",
     "save_to_fallback",
     "shape_at",
     "write_result",

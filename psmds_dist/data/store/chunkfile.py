@@ -57,7 +57,7 @@ class ChunkFile:
         except FileNotFoundError:
             return False
 
-    def expect(self, first: int, count: int) -> None:
+    def prefetch(self, first: int, count: int) -> None:
         """Have the system fetch some rows if it has not; a read that follows says what is wrong with the file."""
         if hasattr(os, "RWF_NOWAIT"):  # on Linux
             start, end = first * self.row_bytes, min((first + count) * self.row_bytes, self.nbytes)

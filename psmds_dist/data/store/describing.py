@@ -8,7 +8,6 @@ from typing import Any
 import zarr
 
 from psmds_dist.core.layout import format_bytes
-from psmds_dist.data.store.check_cache import load_facts
 from psmds_dist.data.store.header import open_ours, read_header
 from psmds_dist.data.store.opening import (
     arrays_within,
@@ -20,7 +19,7 @@ from psmds_dist.data.store.opening import (
     shape_at,
     sparse_within,
 )
-from psmds_dist.data.store.reading import PANEL, PanelRows
+from psmds_dist.data.store.reading import PANEL, ZarrRows
 from psmds_dist.data.store.results import KIND, read_result
 
 
@@ -42,23 +41,23 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         return _of_group(group, os.fspath(path))
     is_panel = header["kind"] == PANEL if header else _is_oblong(path)
     rows = open_panel(path) if is_panel else open_rows(path)
-    facts = load_facts(rows)
+    facts = rows.load_check()
     return {
         "kind": header.get("kind", "foreign Zarr array"),
         "points": rows.n,
-        **(_of_panel(rows) if isinstance(rows, PanelRows) else {}),
+        **(_of_panel(rows) if is_panel else {}),
         "stored as": f"{rows.array.dtype}, chunks of {rows.array.chunks[0]:,} x {rows.array.chunks[1]:,}",
         "size": format_bytes(rows.array.nbytes),
         "blocks": f"{rows.layout.count:,} of {rows.layout.rows:,} rows",
         "direct reads": "yes" if rows.direct else "no, through zarr",
-        "reads a pass": _told(rows.read_cost),
+        "reads a pass": _passes(rows.read_profile.read_amplification),
         "ids": rows.ids is not None,
         **{key: value for key, value in header.items() if key in ("metric", "source", "versions")},
         "checked": "no" if facts is None else facts,
     }
 
 
-def _told(cost: float) -> str:
+def _passes(cost: float) -> str:
     if cost < 1.05:
         return "1, when streamed"
     return f"{cost:.1f}, when streamed: chunks of whole rows would need 1, see psmds ingest"
@@ -69,11 +68,11 @@ def _is_oblong(path: str | os.PathLike[str]) -> bool:
     return shape is not None and len(shape) == 2 and shape[0] != shape[1]
 
 
-def _of_panel(panel: PanelRows) -> dict[str, Any]:
+def _of_panel(panel: ZarrRows) -> dict[str, Any]:
     if not panel.header:
-        return {"columns": f"{panel.width:,}, landmarks of a panel (--landmarks) or features of points (--metric)"}
+        return {"columns": f"{panel.shape[1]:,}, landmarks of a panel (--landmarks) or features of points (--metric)"}
     where = "" if panel.landmarks is None else ", rows known"
-    return {"landmarks": f"{panel.width:,}{where}"}
+    return {"landmarks": f"{panel.shape[1]:,}{where}"}
 
 
 def _of_group(group: zarr.Group, path: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +32,7 @@ from psmds_dist.data.store.header import (
     read_header,
 )
 from psmds_dist.data.store.integrity import require_seal
-from psmds_dist.data.store.reading import ARRAY, PANEL, PanelRows, ZarrRows, files_of, fingerprint
+from psmds_dist.data.store.reading import ARRAY, PANEL, ZarrRows, files_of, fingerprint
 
 MOST_CHUNKS = 10**8
 """Chunks of an array that can be counted in a minute or two; what has more is refused at once."""
@@ -90,14 +90,14 @@ def open_rows(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None 
     -------
     ZarrRows
     """
-    return ZarrRows(*_opened(path, dtype, _MATRIX))
+    return _opened(path, dtype, _MATRIX)
 
 
 def open_panel(
     path: str | os.PathLike[str] | zarr.Array[Any],
     dtype: str | None = None,
     landmarks: Sequence[int] | None = None,
-) -> PanelRows:
+) -> ZarrRows:
     """Open a panel of ours, or any ``n x S`` Zarr array, of format 2 or 3.
 
     Parameters
@@ -111,24 +111,24 @@ def open_panel(
 
     Returns
     -------
-    PanelRows
+    ZarrRows
     """
-    rows = PanelRows(*_opened(path, dtype, _PANEL))
+    rows = _opened(path, dtype, _PANEL)
     if landmarks is None:
         return rows
-    given = check_landmarks(landmarks, rows.n, rows.width)
+    given = check_landmarks(landmarks, *rows.shape)
     if rows.landmarks is not None and (given != rows.landmarks).any():
         column = int((given != rows.landmarks).argmax())
         raise InputError(
-            f"landmarks has {given[column]} for column {column}, but the panel {rows.path} was made for "
+            f"landmarks has {given[column]} for column {column}, but the panel {rows.location} was made for "
             f"{rows.landmarks[column]} there; leave landmarks out."
         )
-    return PanelRows(rows.array, rows.dtype, rows.fingerprint, rows.group, given=given)
+    return replace(rows, given=given)
 
 
-def open_table(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str = "float64") -> PanelRows:
-    """Open an ``(n, d)`` Zarr array of points, of format 2 or 3; its rows have ``width`` numbers."""
-    return PanelRows(*_opened(path, dtype, _TABLE))
+def open_table(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str = "float64") -> ZarrRows:
+    """Open an ``(n, d)`` Zarr array of points, of format 2 or 3."""
+    return _opened(path, dtype, _TABLE)
 
 
 def foreign_group_at(path: str | os.PathLike[str]) -> zarr.Group | None:
@@ -180,9 +180,7 @@ def shape_at(path: str | os.PathLike[str] | zarr.Array[Any]) -> tuple[int, ...] 
     return tuple(map(int, node.shape))
 
 
-def _opened(
-    path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None, kind: _Kind
-) -> tuple[zarr.Array[Any], np.dtype[Any], str, zarr.Group | None]:
+def _opened(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None, kind: _Kind) -> ZarrRows:
     array, group = _find(path, kind)
     where = location(array)
     _require_shape(array, where, kind)
@@ -190,7 +188,7 @@ def _opened(
     _require_readable(array, chunks, where)
     _require_complete(array, chunks, where)
     held = array.dtype.name if group is not None else "float32"
-    return bounded(array), _row_type(dtype or held), fingerprint(array, chunks), group
+    return ZarrRows(bounded(array), fingerprint(array, chunks), _row_type(dtype or held), group)
 
 
 def _row_type(dtype: str) -> np.dtype[Any]:

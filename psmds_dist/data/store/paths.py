@@ -1,4 +1,4 @@
-"""Where something may be written and what may give way to it, told before hours are spent."""
+"""Checks before a run starts: where output may be written, and what may be replaced."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from psmds_dist.utils.atomic import folder_above, sibling
 PathLike = str | os.PathLike[str]
 
 PARTS = re.compile(rf"zarr\.json|c|\d+|c(\.\d+)+|{HALF.pattern}|\.nfs[0-9a-f]+")
-"""Names of files and directories in our groups and arrays, and of what is left of such files."""
+"""Names of files and directories in groups and arrays of psmds, and of leftovers of such files."""
 
 NOUNS = {ARRAY: "dissimilarity store"}
-"""Kinds that people call otherwise than their headers do."""
+"""Names of kinds in messages, where they differ from the header."""
 
 
 def place_of(target: PathLike) -> Path:
-    """Return where something is written that is to be at ``target``: links are followed, also to where nothing is.
+    """Resolve the path where ``target`` is written; symbolic links are followed, also dangling ones.
 
     Raises
     ------
     InputError
-        Where a directory can neither be put nor give way to another one.
+        If no directory can be created or replaced there.
     """
     place = Path(os.path.abspath(target))
-    if place.is_symlink():  # only then, as other machines may know a directory by another link
+    if place.is_symlink():  # otherwise kept: other machines may reach the directory by another link
         place = Path(os.path.realpath(place))
     if place.is_symlink():
         raise _no_place(target, "is a link to itself")
@@ -47,27 +47,27 @@ def place_of(target: PathLike) -> Path:
 
 
 def _no_place(target: PathLike, why: str) -> InputError:
-    return InputError(f"{os.fspath(target)} {why}, so nothing can take its place; give another path.")
+    return InputError(f"{os.fspath(target)} {why} and cannot be replaced; choose another path.")
 
 
 def require_apart(target: PathLike, *others: PathLike | None) -> None:
-    """Refuse to write over what a command reads, or into it, or into anything that may be replaced as a whole.
+    """Reject a target that is or contains an input, or lies inside an input, a store or a result.
 
     Parameters
     ----------
     target : path
-        A directory or file to be written.
+        Directory or file to be written.
     *others : path or None
-        What is read, or written too.
+        Inputs and other outputs.
     """
     place = Path(os.path.realpath(target))
     for other in [other for other in others if other is not None]:
         there = Path(os.path.realpath(other))
         if there == place:
-            raise InputError(f"{os.fspath(target)} is given twice; give another path for what is written.")
+            raise InputError(f"{os.fspath(target)} is given twice; choose another path for the output.")
         if there.is_relative_to(place):
             raise InputError(
-                f"{os.fspath(target)} cannot be written, as {os.fspath(other)} is there; give another path."
+                f"{os.fspath(target)} cannot be written because it contains {os.fspath(other)}; choose another path."
             )
         if place.is_relative_to(there):
             raise _inside(target, os.fspath(other))
@@ -77,32 +77,34 @@ def require_apart(target: PathLike, *others: PathLike | None) -> None:
 
 
 def _inside(target: PathLike, folder: str) -> InputError:
-    return InputError(f"{os.fspath(target)} lies inside {folder}, so it would go with that; give a path outside of it.")
+    return InputError(
+        f"{os.fspath(target)} lies inside {folder}, with which it would be removed; choose a path outside."
+    )
 
 
 def require_writable(place: Path, nbytes: int = 0, freed: int = 0) -> None:
-    """Refuse a place where so many bytes cannot be written, once those of what gives way are free."""
+    """Reject a path to which ``nbytes`` cannot be written, after ``freed`` bytes of what it replaces are freed."""
     above = folder_above(place)
     if reason := _unwritable(above, place):
         raise InputError(
-            f"{place} cannot be written, as {above} is no directory to write in ({reason}); give another path."
+            f"{place} cannot be written because {above} is not a writable directory ({reason}); choose another path."
         )
     free = shutil.disk_usage(above).free + freed
     if free < nbytes:
         raise StorageError(
-            f"{place} will take about {format_bytes(nbytes)}, but only {format_bytes(free)} are free there: make room, "
-            "or give another path."
+            f"{place} needs about {format_bytes(nbytes)}, but only {format_bytes(free)} are free there; free some "
+            "space or choose another path."
         )
 
 
 def _unwritable(above: Path, place: Path) -> str | None:
-    """Why what `atomic_directory` makes cannot be made: it is made and removed, since rights do not tell all."""
+    """Why `atomic_directory` would fail, found by a trial, since permissions alone do not tell."""
     if not os.access(above, os.W_OK | os.X_OK):
         return os.strerror(errno.EACCES)
     trial = sibling(above / place.name, "new")
     try:
         trial.mkdir()
-        (trial / "file").touch()  # a umask may take all rights to a directory from who makes it
+        (trial / "file").touch()  # a umask may deny access to a new directory even to its owner
         (trial / "file").unlink()
     except OSError as error:
         return error.strerror or str(error)
@@ -113,22 +115,24 @@ def _unwritable(above: Path, place: Path) -> str | None:
 
 
 def require_ours(place: Path, kind: str) -> Header:
-    """Return the header of what is at a place and may give way; refuse what is not ours, or holds what is not ours."""
+    """Return the header of what may be replaced at a path; reject what psmds did not write, or what contains it."""
     header = header_at(place)
     if header.get("kind") != kind:
         raise InputError(
-            f"{place} exists and is not a {NOUNS.get(kind, kind)}, so it stays; give another path or remove it."
+            f"{place} exists and is not a {NOUNS.get(kind, kind)}; it will not be overwritten. Choose another path or "
+            "remove it."
         )
     names = {part for name in header.get("arrays", ()) for part in name.split("/")} | {kind, IDS, LANDMARKS}
     if other := next(_others(place, names), None):
         raise InputError(
-            f"{place} holds {other}, which is none of its parts, so it stays; move it away, or give another path."
+            f"{place} contains {other}, which psmds did not write; it will not be overwritten. Move that file away or "
+            "choose another path."
         )
     return header
 
 
 def _others(place: Path, names: set[str]) -> Iterator[Path]:
-    """What lies in a store or result without belonging to it."""
+    """Files and directories in a store or result that do not belong to it."""
     for folder, folders, files in os.walk(place):
         for name in folders + files:
             if name not in names and not PARTS.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Rows of a Zarr array, square or a panel: one of our stores, or a user's own array in place."""
+"""Row source of Zarr arrays: stores and panels of ours, or a user's own arrays in place."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import LocalStore, ZipStore
 
 from psmds_dist.core.arrays import fill
-from psmds_dist.core.layout import Layout
+from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import InputError, Ints, Rows
+from psmds_dist.data.store.check_cache import load_check, save_check
 from psmds_dist.data.store.chunkfile import ChunkFile, fold, list_chunks, native_little, rows_of
 from psmds_dist.data.store.header import ZARR_ERRORS, Header, directory, location, read_header
 from psmds_dist.data.store.integrity import listed
@@ -51,70 +52,73 @@ def fingerprint(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]]) -
 
 
 @dataclass(frozen=True, eq=False)
-class ZarrRows(PickledOnce):
-    """Rows of a square Zarr array: one of our stores, or a user's own array in place."""
+class ZarrRows(PickledOnce, RowSource):
+    """Rows of a 2-D Zarr array: a store or panel of ours, or a user's own array in place."""
 
     array: zarr.Array[Any]
-    dtype: np.dtype[Any]
     fingerprint: str
     """Changes whenever a chunk file does."""
 
+    dtype: np.dtype[Any]
     group: zarr.Group | None = None
     """The group that describes the array, when the store is one of ours."""
 
     verify: bool = False
-    """Whether checksums are tested where zarr is bypassed; zarr always does."""
+    """Whether checksums are verified where zarr is bypassed; zarr always does."""
+
+    given: Ints | None = None
+    """Landmarks as the caller knows them."""
 
     @property
-    def n(self) -> int:
-        """Number of points."""
-        return int(self.array.shape[0])
+    def shape(self) -> tuple[int, int]:
+        """Number of points, and numbers in a row."""
+        n, width = self.array.shape
+        return int(n), int(width)
 
     @property
-    def width(self) -> int | None:
-        """Numbers in a row, where it is not one for each point."""
-        return None
+    def node(self) -> zarr.Array[Any] | zarr.Group:
+        """What is opened and described: the group of a store of ours, or the array."""
+        return self.array if self.group is None else self.group
 
     @property
-    def layout(self) -> Layout:
-        """How the rows are cut into blocks."""
-        return Layout(self.n, self.width)
-
-    @property
-    def path(self) -> str:
+    def location(self) -> str:
         """Where the store is: a directory, a URL, or the file of an archive."""
-        if isinstance(self.array.store, ZipStore):
-            return str(self.array.store.path)
-        return location(self.array if self.group is None else self.group)
+        return str(self.array.store.path) if isinstance(self.array.store, ZipStore) else location(self.node)
 
     @property
-    def token(self) -> str:
+    def content_id(self) -> str:
         """Identity of the content."""
         return f"zarr {location(self.array)} {self.fingerprint} {self.dtype.name}"
 
-    def changed(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether chunk files have been written since it was opened, as far as that can be seen."""
         return fingerprint(self.array, files_of(self.array)) != self.fingerprint
 
     @property
     def nbytes(self) -> int:
         """Bytes of all rows as delivered."""
-        return self.n * self.layout.columns * self.dtype.itemsize
+        return self.n * self.shape[1] * self.dtype.itemsize
 
-    @property
-    def band(self) -> int:
-        """Rows of a chunk where chunks are taller than blocks and only whole chunks can be read."""
-        height = int(self.array.chunks[0])
-        return 1 if self.direct or height <= self.layout.rows else min(height, self.n)
-
-    @property
-    def read_cost(self) -> float:
-        """How often a pass in single blocks, no band being held, reads every stored byte."""
+    @cached_property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: whole chunks, but for files that are read in place."""
         if self.direct:
-            return 1.0
+            return ReadProfile()
         height, layout = int(self.array.chunks[0]), self.layout
         bounds = [layout.bounds(block) for block in range(layout.count)]
-        return sum(-(-hi // height) - lo // height for lo, hi in bounds) / -(-self.n // height)
+        chunks = sum(-(-hi // height) - lo // height for lo, hi in bounds)
+        return ReadProfile(
+            rows_per_chunk=1 if height <= layout.rows else min(height, self.n),
+            scratch_bytes=self._scratch(),
+            read_amplification=chunks / -(-self.n // height),
+        )
+
+    def _scratch(self) -> int:
+        """Bytes of chunks as stored and decoded, of the strip they make up, and of what waits to be collected."""
+        height, width = self.array.chunks
+        chunk = height * width * self.array.dtype.itemsize
+        across = -(-self.shape[1] // width)
+        return int(3 * min(across * chunk, max(chunk, STRIP_BYTES)) + 2 * min(across * chunk, STRIP_BYTES))
 
     @cached_property
     def direct(self) -> bool:
@@ -125,22 +129,36 @@ class ZarrRows(PickledOnce):
         codecs = list(array.metadata.codecs)
         whole_blocks = self.layout.rows % int(array.chunks[0]) == 0  # else no read would reach a chunk's checksum
         plain = codecs == [BytesCodec()] or (codecs == [BytesCodec(), Crc32cCodec()] and whole_blocks)
-        whole_rows = array.chunks[1] == self.layout.columns and array.shards is None
+        whole_rows = array.chunks[1] == self.shape[1] and array.shards is None
         return plain and whole_rows and array.dtype == self.dtype and native_little(self.dtype)
 
     @cached_property
     def ids(self) -> list[str] | None:
-        """Names of the rows, if they have any."""
+        """Names of the points, if they have any."""
         names = None if self.group is None else listed(self.group, IDS)
         return None if names is None else [str(name) for name in names]
+
+    @cached_property
+    def landmarks(self) -> Ints | None:
+        """Rows of the landmarks; None when they are not among the points, or not known."""
+        rows = None if self.given is not None or self.group is None else listed(self.group, LANDMARKS)
+        return self.given if rows is None else rows.astype(np.int64)
 
     @property
     def header(self) -> Header:
         """What the store says of itself; empty for an array that is not one of our stores."""
         return {} if self.group is None else read_header(self.group)
 
-    def with_checksums(self) -> Self:
-        """Return the same rows, whose checksums are tested wherever whole chunks are read."""
+    def load_check(self) -> dict[str, Any] | None:
+        """Return the result of an earlier check, if it was for this type and nothing has changed since."""
+        return load_check(self.node, self.fingerprint, self.dtype.name)
+
+    def save_check(self, check: Mapping[str, Any]) -> bool:
+        """Keep the result of a check in the attributes of the store; return whether that was possible."""
+        return save_check(self.node, self.fingerprint, check)
+
+    def verified(self) -> Self:
+        """Return the same rows, whose checksums are verified wherever whole chunks are read."""
         return replace(self, verify=True)
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
@@ -151,41 +169,41 @@ class ZarrRows(PickledOnce):
         else:
             self._read_strips(lo, hi, target)
 
-    def expect(self, lo: int, hi: int) -> None:
-        """Have the system fetch rows ``lo`` to ``hi``, which are to be read soon."""
+    def prefetch(self, lo: int, hi: int) -> None:
+        """Have the system fetch rows ``lo`` to ``hi``, which will be read soon."""
         if self.direct:
             height = int(self.array.chunks[0])
             for chunk in range(lo // height, -(-hi // height)):
                 start = chunk * height
                 first, last = max(lo, start), min(hi, start + height)
-                chunk_file(self.array, chunk).expect(first - start, last - first)
+                chunk_file(self.array, chunk).prefetch(first - start, last - first)
 
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
         target = rows_of(out, hi - lo)
-        step = max(self.band, int(self.array.chunks[0]), self.layout.rows)
+        step = max(int(self.array.chunks[0]), self.layout.rows)
         for first in range(0, self.n, step):
             part = slice(first, min(first + step, self.n))
             fill(target[:, part], self._read_zarr(part, slice(lo, hi)).T)
 
-    def read_picked(self, rows: Ints, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: rows.size]``, of width ``hi - lo``, with entries ``lo`` to ``hi`` of some rows.
+    def read_rows(self, rows: Ints, columns: slice, out: Rows) -> None:
+        """Fill ``out[: rows.size]`` with the entries of some rows in some columns.
 
         Chunks without any of these rows are left alone, and others are read once where the rows ascend.
         """
         target, height = rows_of(out, rows.size), int(self.array.chunks[0])
         if self.direct and self.verify:
-            self._read_picked_whole(rows, slice(lo, hi), target)
+            self._read_whole_chunks(rows, columns, target)
         elif self.direct:
             for row, line in zip(rows.tolist(), target, strict=True):
                 file = chunk_file(self.array, row // height)
-                file.read(row % height, line, verify=False, skip=lo * self.dtype.itemsize)
+                file.read(row % height, line, verify=False, skip=columns.start * self.dtype.itemsize)
         elif rows.size:
             where = f"rows {rows.min()} to {rows.max()}"
-            fill(target, self._told(lambda: self.array.oindex[rows, slice(lo, hi)], where))
+            fill(target, self._explained(lambda: self.array.oindex[rows, columns], where))
 
-    def _read_picked_whole(self, rows: Ints, columns: slice, out: Rows) -> None:
-        """Read the chunks of some rows whole, which is what tests their checksums."""
+    def _read_whole_chunks(self, rows: Ints, columns: slice, out: Rows) -> None:
+        """Read the chunks of some rows whole, which is what verifies their checksums."""
         height, width = (int(length) for length in self.array.chunks)
         buffer: Rows = np.empty((min(height, self.n), width), self.dtype)
         for chunk in np.unique(rows // height).tolist():
@@ -204,21 +222,8 @@ class ZarrRows(PickledOnce):
                 first - start, out[first - lo : last - lo], verify=self.verify and complete
             )
 
-    @property
-    def scratch(self) -> int:
-        """Bytes that a read takes besides its target.
-
-        That is chunks as stored and decoded, the strip they make up, and what waits for the garbage collector.
-        """
-        if self.direct:
-            return 0
-        height, width = self.array.chunks
-        chunk = height * width * self.array.dtype.itemsize
-        across = -(-int(self.array.shape[1]) // width)
-        return 3 * min(across * chunk, max(chunk, STRIP_BYTES)) + 2 * min(across * chunk, STRIP_BYTES)
-
     def _read_strips(self, lo: int, hi: int, out: Rows) -> None:
-        """Read through zarr a few columns of chunks at a time, lest it decode whole rows of chunks at once."""
+        """Read through zarr a few columns of chunks at a time: zarr decodes all that is asked for at once."""
         height, width = self.array.chunks
         step = max(1, STRIP_BYTES // (height * width * self.array.dtype.itemsize)) * int(width)
         for first in range(0, int(self.array.shape[1]), step):
@@ -226,42 +231,21 @@ class ZarrRows(PickledOnce):
             fill(out[:, columns], self._read_zarr(slice(lo, hi), columns))
 
     def _read_zarr(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
-        return self._told(lambda: self.array[rows, columns], f"rows {rows.start} to {rows.stop - 1}")
+        return self._explained(lambda: self.array[rows, columns], f"rows {rows.start} to {rows.stop - 1}")
 
-    def _told(self, read: Callable[[], Any], where: str) -> np.ndarray[Any, Any]:
+    def _explained(self, read: Callable[[], Any], where: str) -> np.ndarray[Any, Any]:
         try:
             return np.asarray(read())
         except ZARR_ERRORS as error:
             raise InputError(
-                f"the store {self.path} is damaged or cannot be read in {where} ({error}); restore it from a "
+                f"the store {self.location} is damaged or cannot be read in {where} ({error}); restore it from a "
                 "copy, or build it anew."
             ) from error
-
-
-@dataclass(frozen=True, eq=False)
-class PanelRows(ZarrRows):
-    """Rows of an ``n x S`` Zarr array: dissimilarities to ``S`` landmarks, NaN where missing."""
-
-    given: Ints | None = None
-    """Landmarks as the caller knows them."""
-
-    @property
-    def width(self) -> int:
-        """Number of landmarks."""
-        return int(self.array.shape[1])
-
-    @cached_property
-    def landmarks(self) -> Ints | None:
-        """Rows of the landmarks; None when they are not among the points, or nobody said which they are."""
-        if self.given is not None or self.group is None:
-            return self.given
-        rows = listed(self.group, LANDMARKS)
-        return None if rows is None else rows.astype(np.int64)
 
 
 def chunk_file(array: zarr.Array[Any], chunk: int) -> ChunkFile:
     """Return the file of a chunk of whole rows."""
     path = directory(array) / array.metadata.encode_chunk_key((chunk, 0))
     row_bytes = int(array.shape[1]) * array.dtype.itemsize
-    checksum = Crc32cCodec() in getattr(array.metadata, "codecs", ())
+    checksum = isinstance(array.metadata, ArrayV3Metadata) and Crc32cCodec() in array.metadata.codecs
     return ChunkFile(str(path), int(array.chunks[0]), row_bytes, checksum)

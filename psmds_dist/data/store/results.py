@@ -1,4 +1,4 @@
-"""Results: Zarr groups that are written beside their place and renamed into it."""
+"""Results: Zarr groups that are written atomically."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from psmds_dist.utils.atomic import atomic_directory, is_free
 KIND = "result"
 
 ATTEMPTS = 5
-"""How often a result is read that is replaced each time."""
+"""Attempts to read a result that is replaced each time."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -39,7 +39,7 @@ def write_result(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a result so that it is found whole or not at all.
+    """Write a result atomically.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ def write_result(
     arrays : mapping of str to array
         Numeric arrays by name; a name such as ``history/epoch`` makes a subgroup.
     attributes : mapping
-        What JSON can hold.
+        JSON values.
     ids : sequence of str, optional
         Names of the rows.
     overwrite : bool
-        Whether an earlier result gives way, once the new one is written. Nothing but a result ever does.
+        Whether to replace an existing result once the new one is written. Nothing but a result is replaced.
     """
     place = require_result_place(path, overwrite=overwrite)
     write = partial(_write, arrays=arrays, attributes=attributes, ids=ids)
@@ -64,21 +64,21 @@ def write_result(
 
 
 def save_to_fallback(write: Callable[[Path], object]) -> str:
-    """Write a result to the first of some other directories that takes it, and say how that went."""
-    folders = _shelters()
+    """Write a result to the first fallback directory that accepts it, and describe the outcome."""
+    folders = _fallback_directories()
     for folder in folders:
         other = folder / f"psmds-{uuid.uuid4().hex[:12]}"
         with suppress(OSError):
             write(other)
-            return f"the result is in {other} instead: move it to where there is room"
+            return f"the result was saved in {other} instead; move it to where there is space"
     tried = ", ".join(map(str, folders))
-    return f"neither can a directory in {tried}, so the result is lost: make room and run it again"
+    return f"no directory in {tried} could be written either, so the result is lost; free some space and rerun"
 
 
-def _shelters() -> list[Path]:
-    """Where a result may be kept that its target cannot take, best first."""
+def _fallback_directories() -> list[Path]:
+    """Directories for a result whose target cannot be written, best first."""
     folders = ["/tmp", "/var/tmp", os.path.expanduser("~")]
-    with suppress(OSError):  # what `tempfile` raises where it finds no writable directory
+    with suppress(OSError):  # raised by `tempfile` if it finds no writable directory
         folders.insert(0, tempfile.gettempdir())
     return [Path(folder) for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
 
@@ -94,7 +94,7 @@ def _write(
                 data=values,
                 chunks=tuple(max(1, length) for length in values.shape),
                 compressors=[Crc32cCodec()],
-                config={"write_empty_chunks": True},  # a chunk that is not there has been lost
+                config={"write_empty_chunks": True},  # so that a missing chunk means damage
             )
         if ids is not None:
             write_ids(group, ids)
@@ -106,18 +106,18 @@ def _write(
 def require_result_place(
     path: PathLike, *, overwrite: bool, nbytes: int = 0, apart: Sequence[PathLike | None] = ()
 ) -> Path:
-    """Return where a result is to be written; refuse a place where it cannot be, before hours are spent on it.
+    """Return the path where a result is to be written, or reject it before the run starts.
 
     Parameters
     ----------
     path : path
         Target of a command.
     overwrite : bool
-        Whether an earlier result may give way.
+        Whether an existing result may be replaced.
     nbytes : int
-        What it will take.
+        Size of the result.
     apart : sequence of path or None
-        What else the command reads or writes.
+        Other inputs and outputs of the command.
     """
     place = place_of(path)
     require_apart(path, *apart)
@@ -125,14 +125,16 @@ def require_result_place(
     if not is_free(place):
         require_ours(place, KIND)
         if not overwrite:
-            raise InputError(f"{place} already holds a result; give another path, or overwrite=True (--overwrite).")
+            raise InputError(
+                f"{place} already holds a result; choose another path or use overwrite=True (--overwrite)."
+            )
     return place
 
 
 def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:
-    """Read back what `write_result` wrote: arrays, attributes and ids.
+    """Read the arrays, attributes and ids that `write_result` wrote.
 
-    A result that is replaced meanwhile is read again, so that its parts belong together.
+    A result that is replaced meanwhile is read again, so that its parts are consistent.
     """
     place = Path(os.path.abspath(path))
     for left in reversed(range(ATTEMPTS)):
@@ -145,11 +147,13 @@ def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], l
         else:
             if _identity(place) == seen:
                 return found
-    raise InputError(f"{place} was replaced {ATTEMPTS} times while it was read: wait until nobody writes to it.")
+    raise InputError(
+        f"{place} was replaced {ATTEMPTS} times while it was read; wait until no other process writes to it."
+    )
 
 
 def _identity(place: Path) -> tuple[int, int] | None:
-    """What changes when a directory is replaced; None where there is none."""
+    """Inode and change time, which differ after a directory is replaced; None if there is none."""
     try:
         status = place.stat()
     except OSError:
@@ -171,7 +175,7 @@ def _read(place: Path) -> tuple[Arrays, dict[str, Any], list[str] | None]:
 
 
 class _Parts(dict[str, Any]):
-    """Parts of a result by their names; one that is asked for and not there is told."""
+    """Parts of a result by name; a missing one is an error."""
 
     def __init__(self, place: Path, parts: Mapping[str, Any]) -> None:
         super().__init__(parts)
@@ -190,4 +194,4 @@ def _values(group: zarr.Group, name: str, place: Path) -> np.ndarray[Any, Any]:
 
 
 def _damaged(place: Path, what: str) -> InputError:
-    return InputError(f"the result {place} is damaged: {what}; restore it from a copy, or run the fit again.")
+    return InputError(f"the result {place} is damaged: {what}; restore it from a copy or rerun the fit.")

@@ -4,42 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import zarr
 
-from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import InputCheck, InputError, Ints, Rows, StorageError
-from psmds_dist.data.store.check_cache import save_check, save_facts
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import InputError, Ints, Rows, StorageError
 from psmds_dist.data.store.chunkfile import remove_partial, rows_of
 from psmds_dist.data.store.header import KEY, directory, read_header
-from psmds_dist.data.store.integrity import sealed
+from psmds_dist.data.store.integrity import listed, sealed
 from psmds_dist.data.store.opening import open_panel, open_rows
-from psmds_dist.data.store.reading import IDS, LANDMARKS, PanelRows, ZarrRows, chunk_file
+from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS, ZarrRows, chunk_file
 from psmds_dist.utils.atomic import remove
 
 
 @dataclass(frozen=True, eq=False)
-class _Unfinished:
-    """A store that is being built; tasks write its chunks and may read them back."""
+class Target(RowSource):
+    """A store or panel that is being built; tasks write its chunks and may read them back."""
 
     path: str
     array: zarr.Array[Any]
-    source: str
+    built_from: str
+    """Content id of the source that it is built from."""
+
     verify: bool = False
-    """Whether checksums are tested in reads of whole blocks."""
+    """Whether checksums are verified in reads of whole blocks."""
 
     @property
-    def n(self) -> int:
-        """Number of points."""
-        return int(self.array.shape[0])
-
-    @property
-    def width(self) -> int | None:
-        """Numbers in a row, where it is not one for each point."""
-        return None
+    def shape(self) -> tuple[int, int]:
+        """Number of points, and numbers in a row."""
+        n, width = self.array.shape
+        return int(n), int(width)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -47,14 +45,20 @@ class _Unfinished:
         return self.array.dtype
 
     @property
-    def band(self) -> int:
-        """Any row range is as good as another: chunks are read in place."""
-        return 1
+    def content_id(self) -> str:
+        """Identity of the content, once it is written."""
+        return f"building {self.path} {self.dtype.name} {self.built_from}"
 
     @property
-    def token(self) -> str:
-        """Identity of the content, once it is written."""
-        return f"building {self.path} {self.dtype.name} {self.source}"
+    def location(self) -> str:
+        """Directory of the store."""
+        return self.path
+
+    @cached_property
+    def landmarks(self) -> Ints | None:
+        """Rows of the landmarks of a panel, when they are among the points."""
+        rows = listed(zarr.open_group(self.path, mode="r"), LANDMARKS)
+        return None if rows is None else rows.astype(np.int64)
 
     def has(self, block: int) -> bool:
         """Whether a block is written."""
@@ -62,71 +66,46 @@ class _Unfinished:
 
     def write(self, block: int, rows: Rows) -> None:
         """Write a block: one whole chunk, which appears at once or not at all."""
-        layout = Layout(self.n, self.width)
-        lo, hi = layout.bounds(block)
-        if rows.shape != (hi - lo, layout.columns):
-            wanted = hi - lo, layout.columns
+        lo, hi = self.layout.bounds(block)
+        wanted = hi - lo, self.shape[1]
+        if rows.shape != wanted:
             raise InputError(f"rows of block {block} must have shape {wanted}, not {rows.shape}.")
         try:
             self.array[lo:hi] = rows
         except OSError as error:
             reason = error.strerror or error
             raise StorageError(
-                f"{self.path} cannot be written ({reason}): make room there and run it again, or give another path."
+                f"{self.path} cannot be written ({reason}); free some space and rerun, or choose another path."
             ) from None
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``, all of which must be written."""
         self._written.read(lo, hi, rows_of(out, hi - lo))
 
-    def read_picked(self, rows: Ints, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: rows.size]``, of width ``hi - lo``, with entries ``lo`` to ``hi`` of some rows."""
-        self._written.read_picked(rows, lo, hi, out)
+    def read_rows(self, rows: Ints, columns: slice, out: Rows) -> None:
+        """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
+        self._written.read_rows(rows, columns, out)
 
     @property
     def _written(self) -> ZarrRows:
-        kind = ZarrRows if self.width is None else PanelRows
-        return kind(self.array, self.dtype, "", verify=self.verify)
+        return ZarrRows(self.array, "", self.dtype, verify=self.verify)
 
-    def with_checksums(self) -> Self:
-        """Return the same store, whose checksums are tested wherever whole blocks are read."""
+    def verified(self) -> Self:
+        """Return the same store, whose checksums are verified wherever whole blocks are read."""
         return replace(self, verify=True)
 
     def discard(self) -> None:
         """Remove the unfinished store."""
         remove(Path(self.path))
 
-    def _complete(self, **more: Any) -> None:
+    def finish(self, check: Mapping[str, Any]) -> None:
+        """Declare the store complete and keep the result of its check."""
         remove_partial(directory(self.array))  # left by workers that were killed
         group = zarr.open_group(self.path, mode="r+")
-        header = {**read_header(group), "status": "complete", **more}
+        header = {**read_header(group), "status": "complete"}
+        is_matrix = header["kind"] == ARRAY
+        if is_matrix:
+            header["symmetric"] = True
         others = [name for name in (IDS, LANDMARKS) if header.get(name) is not None]
         group.attrs[KEY] = sealed(group, header, arrays=[header["kind"], *others])
-
-
-class Target(_Unfinished):
-    """A store of dissimilarities that is being built; tasks write its chunks and may read them back."""
-
-    def finish(self, check: InputCheck) -> None:
-        """Declare the store complete and keep the result of its check."""
-        self._complete(symmetric=True)
-        save_check(open_rows(self.path), check)
-
-
-class PanelTarget(_Unfinished):
-    """A panel that is being built; tasks write its chunks and may read them back."""
-
-    @property
-    def width(self) -> int:
-        """Number of landmarks."""
-        return int(self.array.shape[1])
-
-    @property
-    def landmarks(self) -> Ints | None:
-        """Rows of the landmarks, when they are among the points."""
-        return PanelRows(self.array, self.dtype, "", zarr.open_group(self.path, mode="r")).landmarks
-
-    def finish(self, facts: Mapping[str, Any]) -> None:
-        """Declare the panel complete and keep what its check has found."""
-        self._complete()
-        save_facts(open_panel(self.path), facts)
+        (open_rows if is_matrix else open_panel)(self.path).save_check(check)

@@ -16,11 +16,11 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError, Ints
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.store.chunkfile import list_chunks, remove_partial
-from psmds_dist.data.store.header import FORMAT, KEY, PART_OF_STORE, directory, header_at
+from psmds_dist.data.store.header import FORMAT, KEY, PART_OF_STORE, Header, directory, header_at
 from psmds_dist.data.store.integrity import digest_of_list
 from psmds_dist.data.store.paths import place_of, require_ours, require_writable
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS, PANEL
-from psmds_dist.data.store.targets import PanelTarget, Target
+from psmds_dist.data.store.targets import Target
 from psmds_dist.utils.atomic import atomic_directory, is_free
 
 
@@ -29,54 +29,14 @@ def create(
     n: int,
     dtype: str = "float32",
     *,
-    ids: Sequence[str] | None = None,
-    metric: str | None = None,
-    source_fingerprint: str = "",
-    overwrite: bool = False,
-) -> Target:
-    """Begin a store, or go on with one of the same source, which an interrupted run has left or finished.
-
-    Parameters
-    ----------
-    path : path
-        A directory.
-    n : int
-        Number of points.
-    dtype : {"float32", "float64"}
-        Type to hold.
-    ids : sequence of str, optional
-        Names of the rows.
-    metric : str, optional
-        Name of the metric the dissimilarities come from.
-    source_fingerprint : str
-        Identity of what the store is built from: only the same source goes on with a store.
-    overwrite : bool
-        Whether a store that is there already, finished or of another source, is removed first. Nothing but a
-        store, finished or not, is ever removed.
-
-    Returns
-    -------
-    Target
-    """
-    wanted = {"n": n, "dtype": dtype, "metric": metric, "source": source_fingerprint}
-    place = place_of(path)
-    array = _begin(place, {"kind": ARRAY, **wanted}, Layout(n), ids, None, overwrite=overwrite)
-    return Target(str(place), array, source_fingerprint)
-
-
-def create_panel(
-    path: str | os.PathLike[str],
-    n: int,
-    width: int,
-    dtype: str = "float32",
-    *,
+    width: int | None = None,
     landmarks: Sequence[int] | Ints | None = None,
     ids: Sequence[str] | None = None,
     metric: str | None = None,
     source_fingerprint: str = "",
     overwrite: bool = False,
-) -> PanelTarget:
-    """Begin a panel, or go on with one of the same source, which an interrupted run has left or finished.
+) -> Target:
+    """Begin a store or panel, or go on with one of the same source, which an earlier run has left or finished.
 
     Parameters
     ----------
@@ -84,31 +44,35 @@ def create_panel(
         A directory.
     n : int
         Number of points.
-    width : int
-        Number of landmarks.
     dtype : {"float32", "float64"}
         Type to hold.
+    width : int, optional
+        Number of landmarks of a panel; by default it is a store of all dissimilarities.
     landmarks : sequence of int, optional
         Rows of the landmarks, when they are among the points.
-    ids, metric, source_fingerprint, overwrite
-        As in `create`. Nothing but a panel or an unfinished panel is ever removed.
+    ids : sequence of str, optional
+        Names of the points.
+    metric : str, optional
+        Name of the metric the dissimilarities come from.
+    source_fingerprint : str
+        Identity of what the store is built from: only the same source goes on with a store.
+    overwrite : bool
+        Whether one that is there already, finished or of another source, is removed first. Nothing but a store or
+        panel, whichever is to be written, is ever removed.
 
     Returns
     -------
-    PanelTarget
+    Target
     """
-    rows = None if landmarks is None else check_landmarks(landmarks, n, width)
-    wanted = {
-        "n": n,
-        "width": width,
-        "dtype": dtype,
-        "metric": metric,
-        "source": source_fingerprint,
-        "landmarks": digest_of_list(rows),
-    }
+    rows = None if landmarks is None or width is None else check_landmarks(landmarks, n, width)
+    wanted = {"n": n, "dtype": dtype, "metric": metric, "source": source_fingerprint}
+    if width is None:
+        described: Header = {"kind": ARRAY, **wanted}
+    else:
+        described = {"kind": PANEL, **wanted, "width": width, "landmarks": digest_of_list(rows)}
     place = place_of(path)
-    array = _begin(place, {"kind": PANEL, **wanted}, Layout(n, width), ids, rows, overwrite=overwrite)
-    return PanelTarget(str(place), array, source_fingerprint)
+    array = _begin(place, described, Layout(n, width), ids, rows, overwrite=overwrite)
+    return Target(str(place), array, source_fingerprint)
 
 
 def is_unfinished(path: str | os.PathLike[str]) -> bool:

@@ -1,0 +1,110 @@
+"""Commands that write stores of dissimilarities: ``distances`` and ``ingest``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from psmds_dist.cli.options import ClusterOptions, TargetOptions, accept, dtype_option
+from psmds_dist.cli.output import print_note
+from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
+from psmds_dist.utils.atomic import folder_above
+
+if TYPE_CHECKING:
+    from psmds_dist.core.types import InputCheck
+    from psmds_dist.data.points import Points
+    from psmds_dist.data.sources import NpyRows
+    from psmds_dist.data.store import ZarrRows
+
+
+@click.command()
+@click.argument("points", type=click.Path(exists=True, dir_okay=False))
+@click.argument("target", type=click.Path())
+@click.option("--metric", default="euclidean", show_default=True, help="Metric of scipy.spatial.distance.cdist.")
+@dtype_option
+@accept(TargetOptions, "output")
+@accept(ClusterOptions, "cluster")
+def distances(
+    points: str, target: str, metric: str, dtype: str, output: TargetOptions, cluster: ClusterOptions
+) -> None:
+    """Write the distances between POINTS to the store TARGET.
+
+    POINTS is a .npy file of shape (N, D). After an interruption, rerun the same command to continue.
+    """
+    from psmds_dist.data.points import open_points, seem_dissimilarities
+    from psmds_dist.ingest.build import build
+
+    source = open_points(points, metric, dtype=dtype)
+    if not output.quiet and seem_dissimilarities(points):
+        print_note(f"{points} looks like a dissimilarity matrix; 'psmds ingest' stores it as such")
+    _write_store(partial(build, metric=metric), source, target, output, cluster)
+
+
+@click.command()
+@click.argument("matrix", type=click.Path(exists=True))
+@click.argument("target", type=click.Path())
+@click.option("--symmetrize", is_flag=True, help="Replace the two entries of each pair by their mean.")
+@click.option(
+    "--triangle",
+    type=click.Choice(["upper", "lower", "auto"]),
+    help="Mirror this triangle and ignore the other; 'auto' mirrors the only one that is filled.",
+)
+@click.option("--zero-diagonal", is_flag=True, help="Set the diagonal to zero.")
+@dtype_option
+@accept(TargetOptions, "output")
+@accept(ClusterOptions, "cluster")
+def ingest(
+    matrix: str,
+    target: str,
+    symmetrize: bool,
+    triangle: str | None,
+    zero_diagonal: bool,
+    dtype: str,
+    output: TargetOptions,
+    cluster: ClusterOptions,
+) -> None:
+    """Check MATRIX and write it to the store TARGET.
+
+    MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array, also in a .zip archive. It is read in
+    blocks and never loaded as a whole. After an interruption, rerun the same command to continue.
+    """
+    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.ingest.build import build
+
+    write = partial(build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal)
+    _write_store(write, open_matrix(matrix, dtype), target, output, cluster)
+
+
+def _write_store(
+    write: Callable[..., InputCheck],
+    source: Points | NpyRows | ZarrRows,
+    target: str,
+    output: TargetOptions,
+    cluster: ClusterOptions,
+) -> None:
+    """Write a checked store; ``write`` is `psmds_dist.build` with the options of the command."""
+    from psmds_dist.api.report import counter
+    from psmds_dist.core.layout import format_bytes
+
+    with open_executor(cluster, quiet=output.quiet) as executor:
+        hint_at_unfinished_store(target)
+        executor.check_visible(source.location)
+        executor.check_visible(str(folder_above(Path(os.path.realpath(target)))))
+        ids = row_names(source, output.ids)
+        with counter("writing", output.quiet) as show:
+            check = write(
+                source,
+                target,
+                executor,
+                ids=ids,
+                overwrite=output.overwrite,
+                memory_limit=memory_limit(cluster, executor),
+                on_progress=show,
+            )
+    size = format_bytes(check.n**2 * source.dtype.itemsize)
+    output.say(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")

@@ -1,0 +1,161 @@
+"""The command ``fit``: compute a map in exact mode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from psmds_dist.cli.options import ClusterOptions, RunOptions, accept, option
+from psmds_dist.cli.session import finish_run, open_checkpoint, open_executor, require_map_place, row_names, save
+from psmds_dist.utils.text import note_unsafe
+
+if TYPE_CHECKING:
+    from psmds_dist.api.embed import Embedding
+    from psmds_dist.api.results import Result
+    from psmds_dist.core.config import SolverConfig
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """Parameters of the solve and of its start."""
+
+    n_components: int = option("--components", "-L", default=2, show_default=True, help="Dimensions of the map.")
+    seed: int = option("--seed", default=0, show_default=True, help="Seed of all random numbers.")
+    monotone: bool = option("--monotone", is_flag=True, help="Never let the error rise (slower).")
+    eps: float = option(
+        "--eps",
+        default=1e-4,
+        show_default=True,
+        help="Halve the radius when an epoch lowers the error by at most this fraction.",
+    )
+    radius: float | None = option("--radius", type=float, help="Initial radius [default: searched].")
+    radius_tol: float | None = option(
+        "--radius-tol",
+        type=float,
+        help="Final radius [default: 2e-4 of the root mean square dissimilarity, more on noisy data].",
+    )
+    max_epochs: int = option("--max-epochs", default=500, show_default=True, help="Maximum number of epochs.")
+    direction_share: float = option(
+        "--direction-share", default=1.0, show_default=True, help="Fraction of the axes tried per epoch."
+    )
+    moves: str = option(
+        "--moves",
+        default="auto",
+        show_default=True,
+        help="Moves to try: 'axes', 'guided' (against the gradient), or 'auto' (depends on the number of dimensions).",
+    )
+    n_init: int = option(
+        "--starts",
+        default=1,
+        show_default=True,
+        help="Number of starts, of which the best is kept; all but the first are random.",
+    )
+    init: str = option(
+        "--init",
+        default="auto",
+        show_default=True,
+        help="Initial map: 'random', 'landmarks', or 'auto' (depends on the number of points).",
+    )
+
+    def config(self) -> SolverConfig:
+        """Configuration of the solve."""
+        from psmds_dist.core.config import SolverConfig
+
+        return SolverConfig(
+            n_components=self.n_components,
+            bad_moves=not self.monotone,
+            eps=self.eps,
+            radius=self.radius,
+            radius_tol=self.radius_tol,
+            max_epochs=self.max_epochs,
+            direction_share=self.direction_share,
+            moves=self.moves,
+            seed=self.seed,
+        )
+
+
+@click.command()
+@click.argument("matrix", type=click.Path())
+@click.argument("target", type=click.Path())
+@accept(SolverOptions, "solver")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    help="Type of the rows [default: float32, or that of a store written by psmds].",
+)
+@accept(RunOptions, "run")
+@accept(ClusterOptions, "cluster")
+def fit(
+    matrix: str, target: str, solver: SolverOptions, dtype: str | None, run: RunOptions, cluster: ClusterOptions
+) -> None:
+    """Embed MATRIX and write the map to TARGET.
+
+    MATRIX holds dissimilarities: a store, another Zarr array, or a .npy file, square or in SciPy's condensed form.
+    TARGET becomes a Zarr group. For several runs or many workers, ingest MATRIX first: a store is read faster, is
+    checked only once, and keeps the names of its rows.
+
+    Ctrl-C ends the run and writes the best map so far. The state of the run is saved in TARGET.checkpoint; after a
+    failure, --resume continues from there to the same result.
+    """
+    from psmds_dist.api.embed import embed
+    from psmds_dist.api.report import progress
+    from psmds_dist.api.results import read_result, write_result
+    from psmds_dist.data.sources import open_matrix
+
+    config = solver.config()
+    checkpoint, overwrite = open_checkpoint(target, run)
+    source = open_matrix(matrix, dtype)
+    ids = row_names(source, run.ids)
+    nbytes = 8 * source.n * (2 * config.n_components + 1)
+    require_map_place(target, overwrite, run, source.location, nbytes)
+    with open_executor(cluster, quiet=run.quiet) as executor, progress(run.quiet) as show:
+        note_unsafe(ids)
+        executor.check_visible(source.location)
+        result = embed(
+            source,
+            config,
+            executor,
+            memory_limit=cluster.memory_limit,
+            ids=ids,
+            init=solver.init,
+            n_init=solver.n_init,
+            on_epoch=show,
+            on_plan=lambda plan: run.say(plan.describe()),
+            checkpoint=checkpoint,
+        )
+    save(partial(write_result, result=result, matrix=source.location), target, overwrite)
+    run.say(_summary(result, target))
+    if run.plot:
+        _save_picture(read_result(target), run.plot)
+    finish_run(result.solution.stop_reason, target, checkpoint)
+
+
+def _summary(result: Embedding, target: str) -> str:
+    """Outcome of a run, its notes and its stress, one per line."""
+    from psmds_dist.api.embed import CERTIFICATE_MISSING
+    from psmds_dist.api.report import stress_lines
+    from psmds_dist.planning.memory import describe_exceeded
+
+    solution = result.solution
+    outcome = f"{len(solution.history)} epochs in {result.seconds:.2f} s, {solution.stop_reason.description}"
+    notes = [CERTIFICATE_MISSING] if result.certificate_missing else []
+    notes += [describe_exceeded(result.over)] if result.over else []
+    lines = [f"{outcome}; map in {target}", *(f"Note: {note}." for note in notes), stress_lines(solution.stress)]
+    return "\n".join(lines)
+
+
+def _save_picture(result: Result, path: str) -> None:
+    from psmds_dist.api.plot import save_map
+
+    title = f"{result.attributes['n']:,} points, normalised stress {result.stress.normalized_stress:.4f}"
+    save_map(
+        path,
+        result.embedding,
+        colour=result.stress.point_stress,
+        colour_label="point stress",
+        title=title,
+        history=result.history,
+    )

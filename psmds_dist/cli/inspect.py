@@ -1,0 +1,114 @@
+"""Commands that read stores and results: ``info``, ``quality`` and ``export``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from psmds_dist.cli.options import ClusterOptions, accept, overwrite_option
+from psmds_dist.cli.output import print_result, print_status
+from psmds_dist.cli.session import open_executor, require_output
+from psmds_dist.core.errors import InputError
+
+if TYPE_CHECKING:
+    from psmds_dist.api.compare import Comparison
+    from psmds_dist.api.results import Result
+    from psmds_dist.core.sources import RowSource
+    from psmds_dist.core.types import Floats
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info(path: str, as_json: bool) -> None:
+    """Describe the store, result or checkpoint at PATH."""
+    from psmds_dist.api.report import fact_lines
+    from psmds_dist.data.store import describe
+    from psmds_dist.solver.checkpoint import describe_run
+
+    facts = describe_run(path) or describe(path)
+    print_result(json.dumps(facts, indent=2) if as_json else "\n".join(fact_lines(facts)))
+
+
+@click.command()
+@click.argument("result", type=click.Path(exists=True))
+@click.option("--matrix", type=click.Path(), help="The dissimilarities [default: those that RESULT was computed from].")
+@click.option(
+    "--worst", default=5, show_default=True, type=click.IntRange(0), help="Number of points of highest stress to list."
+)
+@click.option(
+    "--compare",
+    multiple=True,
+    type=click.Choice(["smacof", "classical"]),
+    help="Also run this method of scikit-learn.",
+)
+@accept(ClusterOptions, "cluster")
+def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...], cluster: ClusterOptions) -> None:
+    """Measure the stress of RESULT and list its worst points."""
+    from psmds_dist.api.embed import measure
+    from psmds_dist.api.report import stress_lines, table
+    from psmds_dist.api.results import read_result
+    from psmds_dist.core.stress import worst_points
+    from psmds_dist.data.sources import open_matrix
+
+    found = read_result(result)
+    source = open_matrix(matrix or _matrix_of(found, result))
+    with open_executor(cluster) as executor:
+        executor.check_visible(source.location)
+        stress = measure(source, found.embedding, executor, cluster.memory_limit)
+    print_result(stress_lines(stress))
+    if worst:
+        rows = [[name, f"{value:.4f}"] for name, value in worst_points(stress, found.ids, worst)]
+        print_result("\n" + table(["worst points", "point stress"], rows))
+    if compare:
+        print_result("\n" + table(["method", "normalised stress", "seconds"], _comparisons(source, found, compare)))
+
+
+def _matrix_of(found: Result, result: str) -> str:
+    """Path of the matrix that a result was computed from."""
+    path: str | None = found.attributes.get("matrix")
+    if path is None:
+        raise InputError(
+            f"{result} does not record where its dissimilarities are (it may come from points, a panel or memory); "
+            "give the whole matrix with --matrix."
+        )
+    return path
+
+
+def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> list[list[str]]:
+    from psmds_dist.api.compare import load
+
+    matrix = load(source)
+    others = [_compare(method, matrix, found) for method in methods]
+    rows = [("pattern search", found.stress, found.attributes["seconds"])]
+    rows += [(other.method, other.stress, other.seconds) for other in others]
+    return [[name, f"{stress.normalized_stress:.6f}", f"{seconds:.2f}"] for name, stress, seconds in rows]
+
+
+def _compare(method: str, matrix: Floats, found: Result) -> Comparison:
+    from psmds_dist.api.compare import classical_mds, smacof
+
+    dims = int(found.attributes["n_components"])
+    if method == "classical":
+        return classical_mds(matrix, dims)
+    return smacof(matrix, dims, random_state=int(found.attributes["seed"]))
+
+
+@click.command()
+@click.argument("result", type=click.Path(exists=True))
+@click.argument("output", type=click.Path(dir_okay=False))
+@overwrite_option
+def export(result: str, output: str, overwrite: bool) -> None:
+    """Write the coordinates of RESULT to the file OUTPUT.
+
+    OUTPUT ends in .csv or .tsv (with ids and point stress), or in .npy. Control characters in ids are escaped. An id
+    that a spreadsheet would read as a formula gets a leading apostrophe, which --ids OUTPUT removes again; signed
+    numbers are left unchanged.
+    """
+    from psmds_dist.api.results import export_stored
+
+    require_output(output, overwrite, result)
+    export_stored(result, output)
+    print_status(f"{output}: coordinates of {result}")

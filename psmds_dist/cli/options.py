@@ -1,0 +1,136 @@
+"""Options that several commands share, as frozen dataclasses whose fields declare their click options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from typing import Any
+
+import click
+
+from psmds_dist.cli.output import Print, status_printer
+
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
+
+MAX_COUNT = 10**15
+"""Largest count; a float represents every whole number up to nine times this."""
+
+
+class Positive(click.FloatRange):
+    """A positive, finite number. A `click.FloatRange` accepts NaN in every range."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=math.inf, min_open=True, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail with a message."""
+        number = float(super().convert(value, param, ctx))
+        return self.fail("nan is not a number.", param, ctx) if math.isnan(number) else number
+
+
+def count(text: str) -> int:
+    """Parse a count, also in the form 1e6."""
+    with suppress(ValueError):
+        number = float(text)
+        if number.is_integer() and 1 <= number <= MAX_COUNT:
+            return int(number)
+    raise click.BadParameter(f"{text} is not a whole number from 1 to {MAX_COUNT:g}.")
+
+
+def option(*flags: str, **settings: Any) -> Any:
+    """Declare a dataclass field that is read from a click option; the arguments are those of `click.option`."""
+    return field(metadata={"flags": flags, "settings": settings})
+
+
+def accept(kind: type[Any], argument: str) -> Decorator:
+    """Add the options of a dataclass to a command, which receives them as one instance.
+
+    Parameters
+    ----------
+    kind : type
+        Dataclass whose fields are declared with `option`.
+    argument : str
+        Name of the command's argument.
+    """
+
+    def decorate(function: Command) -> Command:
+        @wraps(function)
+        def command(**values: Any) -> None:
+            chosen = {declared.name: values.pop(declared.name) for declared in fields(kind)}
+            function(**values, **{argument: kind(**chosen)})
+
+        for declared in reversed(fields(kind)):
+            settings = declared.metadata["settings"]
+            command = click.option(declared.name, *declared.metadata["flags"], **settings)(command)
+        return command
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where a command runs, and with how much memory."""
+
+    workers: int | None = option("--workers", type=click.IntRange(1), help="Start this many Dask workers locally.")
+    scheduler: str | None = option("--scheduler", help="Address of a running Dask scheduler, such as tcp://host:8786.")
+    scheduler_file: str | None = option(
+        "--scheduler-file", type=click.Path(), help="Scheduler file of a running Dask scheduler."
+    )
+    tls: str | None = option(
+        "--tls",
+        type=click.Path(),
+        help="Use TLS with the certificate in this directory, created by 'psmds certificates'.",
+    )
+    deadline: float = option(
+        "--deadline",
+        type=Positive(),
+        default=30.0,
+        show_default=True,
+        help="Seconds that a worker may hang before its blocks are reassigned.",
+    )
+    threads: int | None = option(
+        "--threads", type=click.IntRange(1), help="Kernel threads per process [default: all cores]."
+    )
+    memory_limit: str | None = option(
+        "--memory-limit", help="Memory limit per worker, such as '4 GiB' [default: 80 % of the free memory]."
+    )
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """How a command writes its target."""
+
+    ids: str | None = option(
+        "--ids",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Row names: one per line, or .csv/.tsv/.npy [default: those of the input store].",
+    )
+    overwrite: bool = option("--overwrite", is_flag=True, help="Replace an existing target.")
+    quiet: bool = option("--quiet", "-q", is_flag=True, help="Print errors only.")
+
+    @property
+    def say(self) -> Print:
+        """Function that prints the status, or nothing."""
+        return status_printer(self.quiet)
+
+
+@dataclass(frozen=True)
+class RunOptions(TargetOptions):
+    """How a command that computes a map writes and resumes it."""
+
+    plot: str | None = option("--plot", type=click.Path(dir_okay=False), help="Also save a picture of the map.")
+    resume: bool = option(
+        "--resume",
+        is_flag=True,
+        help="Continue from TARGET.checkpoint if an earlier run left one; a finished map is left unchanged.",
+    )
+
+
+dtype_option = click.option(
+    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Type of the rows."
+)
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")

@@ -1,0 +1,190 @@
+"""What a run needs from start to end: executor, memory limit, checkpoint, target and exit code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from psmds_dist.cli.exits import Interrupted, Resumable, set_resume_hint
+from psmds_dist.cli.options import ClusterOptions, RunOptions
+from psmds_dist.cli.output import Print, echo, notes_shown, status_printer
+from psmds_dist.core.errors import AlreadyComplete, InputError, StorageError
+
+if TYPE_CHECKING:
+    from psmds_dist.core.executor import Executor
+    from psmds_dist.core.types import StopReason
+    from psmds_dist.solver.checkpoint import Checkpoint
+
+TO_CONTINUE = "rerun the same command to continue"
+TO_RESUME = "rerun the same command with --resume to continue"
+
+
+@contextmanager
+def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[Executor]:
+    """Yield the executor that the options select; a local cluster ends with the block.
+
+    Notes and warnings of the library are printed meanwhile, and a run that is already complete ends the command.
+    """
+    _check_cluster(cluster)
+    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), _executor(cluster) as executor:
+        yield executor
+
+
+def _check_cluster(cluster: ClusterOptions) -> None:
+    """Reject options that contradict each other."""
+    given = sum(option is not None for option in (cluster.workers, cluster.scheduler, cluster.scheduler_file))
+    if given > 1:
+        raise click.UsageError("--workers, --scheduler and --scheduler-file are mutually exclusive; use one of them.")
+    if cluster.tls is not None and not given:
+        raise click.UsageError("--tls requires --workers, --scheduler or --scheduler-file.")
+
+
+@contextmanager
+def _executor(cluster: ClusterOptions) -> Iterator[Executor]:
+    from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, dask_silenced, local_client
+    from psmds_dist.kernels.jit import available_threads
+
+    if cluster.workers is not None:
+        threads = cluster.threads or max(1, available_threads() // cluster.workers)
+        with local_client(cluster.workers, threads, cluster.tls) as client:
+            yield DaskExecutor(client, cluster.deadline)
+    elif cluster.scheduler is not None or cluster.scheduler_file is not None:
+        with dask_silenced(), connect(cluster.scheduler, cluster.scheduler_file, cluster.tls) as client:
+            yield DaskExecutor(client, cluster.deadline)
+    else:
+        yield InProcessExecutor(cluster.threads)
+
+
+@contextmanager
+def _exit_if_complete(say: Print) -> Iterator[None]:
+    """End the command with exit code 0 when its run is already complete."""
+    try:
+        yield
+    except AlreadyComplete as complete:
+        say(str(complete))
+        raise click.exceptions.Exit(0) from None
+
+
+def memory_limit(cluster: ClusterOptions, executor: Executor) -> int:
+    """Memory limit of a worker in bytes."""
+    from psmds_dist.core.layout import parse_bytes
+
+    limit = cluster.memory_limit
+    return executor.memory_limit() if limit is None else parse_bytes(limit, "--memory-limit")
+
+
+def row_names(source: Any, file: str | None) -> list[str] | None:
+    """Names of the rows of a source: those in a file if one is given, otherwise its own."""
+    from psmds_dist.data.ids import read_ids
+
+    return source.ids if file is None else read_ids(file, source.n)
+
+
+def require_output(output: str, overwrite: bool, *read: str) -> None:
+    """Reject an output file that belongs to an input, or that exists and may not be overwritten."""
+    from psmds_dist.data.store import require_apart
+
+    require_apart(output, *read)
+    if os.path.isfile(output) and not overwrite:
+        raise InputError(f"{output} already exists; choose another path or use --overwrite.")
+
+
+def require_map_place(target: str, overwrite: bool, run: RunOptions, source: str, nbytes: int = 0) -> None:
+    """Reject a target or picture that cannot be written, before the run starts."""
+    from psmds_dist.data.store import require_result_place
+
+    require_result_place(target, overwrite=overwrite, nbytes=nbytes, apart=[source])
+    if run.plot:
+        from psmds_dist.api.plot import require_picture_place
+
+        require_picture_place(run.plot, target, source)
+
+
+def hint_at_unfinished_store(target: str) -> None:
+    """If the current command leaves an unfinished store, tell how to continue it."""
+
+    def hint() -> str:
+        from psmds_dist.data.store import is_unfinished
+
+        return f"{target} is unfinished; {TO_CONTINUE}" if is_unfinished(target) else ""
+
+    set_resume_hint(hint)
+
+
+def open_checkpoint(target: str, run: RunOptions) -> tuple[Checkpoint, bool]:
+    """Open the checkpoint of a run, and lock it and the target until the command ends.
+
+    Returns
+    -------
+    checkpoint : Checkpoint
+        The checkpoint beside the target.
+    overwrite : bool
+        Whether the target may be replaced. This includes a map that was cut short, and one of the same run, which may
+        have been killed after it wrote the map and before it removed the checkpoint. A finished map is kept: a resumed
+        run compares itself with it and ends.
+    """
+    from psmds_dist.api.results import attributes_at
+    from psmds_dist.core.types import StopReason
+    from psmds_dist.solver.checkpoint import Checkpoint
+
+    folder = f"{os.path.abspath(target)}.checkpoint"
+    _lock(target, folder)
+    stored = attributes_at(target) if run.resume else {}
+    partial_map = any(reason.resumable and reason == stored.get("stop_reason") for reason in StopReason)
+    identity = stored.get("run")  # missing in a landmark map that was fitted without a checkpoint
+    finished = None if partial_map or run.overwrite or identity is None else (target, identity)
+    checkpoint = Checkpoint(
+        folder,
+        resume=run.resume,
+        overwrite=run.overwrite and not run.resume,
+        finished=finished,
+        say=partial(echo, err=True),
+    )
+    set_resume_hint(lambda: TO_RESUME if checkpoint.found else "")
+    if run.resume:
+        _say_what_is_resumed(checkpoint, run.say)
+    return checkpoint, run.overwrite or partial_map or finished is not None
+
+
+def _lock(*places: str) -> None:
+    from psmds_dist.utils.locks import exclusive_lock
+
+    for place in places:
+        click.get_current_context().with_resource(exclusive_lock(place))
+
+
+def _say_what_is_resumed(checkpoint: Checkpoint, say: Print) -> None:
+    if checkpoint.found:
+        say(f"resuming from {checkpoint.folder}")
+    elif checkpoint.finished is None:
+        say(f"no checkpoint found in {checkpoint.folder}; starting a new run")
+
+
+def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
+    """Write the map of a run to its target, or to a fallback if the target was created by someone else meanwhile."""
+    from psmds_dist.data.store import save_to_fallback
+
+    try:
+        write(target, overwrite=overwrite)
+    except InputError as error:
+        saved = save_to_fallback(partial(write, overwrite=False))
+        raise StorageError(f"{error} The run is complete, and {saved}.") from None
+
+
+def finish_run(reason: StopReason, target: str, checkpoint: Checkpoint) -> None:
+    """Remove the checkpoint of a run that is complete; otherwise fail and tell how to resume."""
+    from psmds_dist.core.types import StopReason
+
+    if not reason.resumable:
+        checkpoint.remove()
+        return
+    how = f"{target} holds the best map so far; {TO_RESUME}."
+    if reason is StopReason.INTERRUPTED:
+        raise Interrupted(f"interrupted: {how}")
+    failure = Resumable if reason is StopReason.LOST else click.ClickException
+    raise failure(f"{reason.advice}; {how}")

@@ -1,0 +1,100 @@
+"""What can be done to the rows of a matrix as they are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from psmds_dist.core.sources import ReadProfile, SupportsColumns, WrappedSource
+from psmds_dist.core.types import InputError, Rows
+
+
+def mean_of_orders(rows: Rows, columns: Rows) -> None:
+    """Turn entries into the mean of them and their mirror images, which are overwritten.
+
+    Where one of the two is negative it stays, for the check to tell: a mean with the other would hide it.
+    """
+    lost = None
+    if not (rows.min(initial=0) >= 0 and columns.min(initial=0) >= 0):
+        lowest, highest = np.minimum(rows, columns), np.maximum(rows, columns)
+        lost = np.where(lowest < -1e-5 * highest, lowest, np.nan)  # others are rounded zeros
+    rows *= 0.5  # before the sum, which might overflow
+    columns *= 0.5
+    rows += columns
+    if lost is not None:
+        np.copyto(rows, lost, where=~np.isnan(lost))
+
+
+@dataclass(frozen=True, eq=False)
+class _WithColumns(WrappedSource):
+    """Rows made of those of a source and the columns of the same index."""
+
+    def __post_init__(self) -> None:
+        """Refuse a source that cannot be read along columns.
+
+        Raises
+        ------
+        InputError
+            With what to do instead.
+        """
+        if not isinstance(self.source, SupportsColumns):
+            raise InputError(
+                "symmetrize=True (--symmetrize) and triangle (--triangle) are for matrices in arrays, files and "
+                f"stores, not for {type(self.source).__name__}: computed distances are symmetric, so leave them out."
+            )
+
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: rows, their columns, and these as stored; all rows at once take the fewest passes."""
+        return replace(self.source.read_profile, rows_per_chunk=self.n, read_copies=3)
+
+    def read_both(self, lo: int, hi: int, out: Rows) -> tuple[Rows, Rows]:
+        """Fill ``out`` with rows ``lo`` to ``hi``, and return them with the columns of the same index as rows."""
+        rows = out[: hi - lo]
+        columns = np.empty_like(rows)
+        self.source.read(lo, hi, rows)
+        cast("SupportsColumns", self.source).read_columns(lo, hi, columns)
+        return rows, columns
+
+
+class Symmetrized(_WithColumns):
+    """The mean of both orders of every pair; a map fits it best where it fits both orders best."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        mean_of_orders(*self.read_both(lo, hi, out))
+
+
+TRIANGLES = ("upper", "lower", "auto")
+"""What `build` takes for its argument ``triangle``."""
+
+
+@dataclass(frozen=True, eq=False)
+class OneTriangle(_WithColumns):
+    """The entries of one triangle on both sides of the diagonal."""
+
+    side: str
+    """``"upper"`` or ``"lower"``."""
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content."""
+        return f"{self.side} {super().content_id}"
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        rows, columns = self.read_both(lo, hi, out)
+        for i, row, column in zip(range(lo, hi), rows, columns, strict=True):
+            empty = slice(0, i) if self.side == "upper" else slice(i + 1, None)
+            row[empty] = column[empty]
+
+
+class ZeroDiagonal(WrappedSource):
+    """Rows with the diagonal set to zero."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        self.source.read(lo, hi, out)
+        out[np.arange(hi - lo), np.arange(lo, hi)] = 0

@@ -1,0 +1,311 @@
+"""Every row source of this repository passes the suite."""
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+import zarr
+from scipy.spatial.distance import pdist, squareform
+
+from landmarks.panel.sources import Columns, TrustedPanel, points_panel, store_panel
+from landmarks.panel.tables import array_panel, labelled, npy_panel
+from psmds_dist import (
+    ArrayRows,
+    InputError,
+    ReadProfile,
+    RowSource,
+    WrappedSource,
+    open_matrix,
+    open_points,
+    open_rows,
+)
+from psmds_dist.data.sources import open_npy
+from psmds_dist.data.store import create, open_panel, open_table
+from psmds_dist.data.transforms import OneTriangle, Symmetrized, ZeroDiagonal
+from tests.conformance.sources import SourceSuite
+
+N = 70
+LANDMARKS = np.array([40, 3, 69, 0, 17])
+TALL = {"chunks": (23, 31)}
+PLAIN = {"chunks": (9, N), "compressors": None}
+SOME = np.array([3, 1])
+
+
+def points(seed=0):
+    return np.random.default_rng(seed).random((N, 3))
+
+
+def distances(seed=0):
+    return squareform(pdist(points(seed)))
+
+
+def skewed(seed=0):
+    """A matrix whose entries all differ from each other, with a diagonal."""
+    return 1 + np.random.default_rng(seed).random((N, N))
+
+
+def panel(seed=0):
+    rows = distances(seed)[:, LANDMARKS].copy()
+    rows[5, 2] = rows[9, 0] = np.nan
+    return rows
+
+
+def saved(folder, array):
+    np.save(folder / "rows.npy", array)
+    return folder / "rows.npy"
+
+
+def foreign(folder, array, **how):
+    zarr.create_array(folder / "foreign.zarr", data=array, **{**TALL, **how})
+    return folder / "foreign.zarr"
+
+
+def zipped(folder, array):
+    with zarr.storage.ZipStore(folder / "rows.zip", mode="w") as store:
+        zarr.create_array(store, data=array, **TALL)
+    return folder / "rows.zip"
+
+
+def building(folder, array, dtype="float32", **how):
+    """A store that is written and not finished yet."""
+    target = create(folder / "ours.zarr", N, dtype, **how)
+    for block in range(target.layout.count):
+        target.write(block, array[slice(*target.layout.bounds(block))].astype(dtype))
+    return target
+
+
+def ours(folder, array, dtype="float32", **how):
+    ids = [f"p{k}" for k in range(N)]
+    building(folder, array, dtype, ids=ids, **how).finish({"dtype": dtype})
+    return folder / "ours.zarr"
+
+
+our_panel = partial(ours, width=5, landmarks=LANDMARKS)
+
+
+def mean(array):
+    return (array.astype("f4") * np.float32(0.5) + array.T.astype("f4") * np.float32(0.5)).astype("f4")
+
+
+def hollow(array):
+    return array * (1 - np.eye(N))
+
+
+def upper(array):
+    return np.triu(array) + np.triu(array, 1).T
+
+
+def same(array):
+    return array
+
+
+def by_columns(array):
+    return array[:, SOME]
+
+
+MATRICES = {
+    "array": (lambda folder, a: ArrayRows(a.astype("f4")), same),
+    "array, converted": (lambda folder, a: ArrayRows(a), same),
+    "array, float64": (lambda folder, a: ArrayRows(a, "float64"), same),
+    "array, by columns": (lambda folder, a: ArrayRows(np.asfortranarray(a)), same),
+    ".npy": (lambda folder, a: open_npy(saved(folder, a)), same),
+    ".npy, by columns": (lambda folder, a: open_npy(saved(folder, np.asfortranarray(a)), "float64"), same),
+    "store": (lambda folder, a: open_rows(ours(folder, a)), same),
+    "store, float64": (lambda folder, a: open_rows(ours(folder, a, "float64")), same),
+    "store, converted": (lambda folder, a: open_rows(ours(folder, a), "float64"), lambda a: a.astype("f4")),
+    "store, verified": (lambda folder, a: open_rows(ours(folder, a)).verified(), same),
+    "store, being built": (building, same),
+    "Zarr": (lambda folder, a: open_matrix(foreign(folder, a)), same),
+    "Zarr, plain": (lambda folder, a: open_matrix(foreign(folder, a.astype("f4"), **PLAIN)), same),
+    "Zarr, format 2": (lambda folder, a: open_matrix(foreign(folder, a, zarr_format=2)), same),
+    "Zarr, sharded": (lambda folder, a: open_matrix(foreign(folder, a, chunks=(10, 35), shards=(20, 70))), same),
+    "Zarr, zipped": (lambda folder, a: open_matrix(zipped(folder, a)), same),
+    "wrapped array": (lambda folder, a: WrappedSource(ArrayRows(a)), same),
+    "symmetrized array": (lambda folder, a: Symmetrized(ArrayRows(a)), mean),
+    "symmetrized, .npy": (lambda folder, a: Symmetrized(open_npy(saved(folder, a))), mean),
+    "symmetrized, Zarr": (lambda folder, a: Symmetrized(open_rows(foreign(folder, a))), mean),
+    "triangle of an array": (lambda folder, a: OneTriangle(ArrayRows(a), "upper"), upper),
+    "triangle, store": (lambda folder, a: OneTriangle(open_rows(ours(folder, a)), "upper"), upper),
+    "zero diagonal": (lambda folder, a: ZeroDiagonal(open_rows(ours(folder, a))), hollow),
+    "zero diagonal, triangle of an array": (
+        lambda folder, a: ZeroDiagonal(OneTriangle(ArrayRows(a), "upper")),
+        lambda a: hollow(upper(a)),
+    ),
+}  # fmt: skip
+
+PANELS = {
+    "array": (lambda folder, a: array_panel(a, landmarks=LANDMARKS), same),
+    "array, float64": (lambda folder, a: array_panel(a, "float64"), same),
+    ".npy": (lambda folder, a: npy_panel(saved(folder, a), landmarks=LANDMARKS), same),
+    ".npy, by columns": (lambda folder, a: npy_panel(saved(folder, np.asfortranarray(a))), same),
+    "store": (lambda folder, a: open_panel(our_panel(folder, a)), same),
+    "store, verified": (lambda folder, a: open_panel(our_panel(folder, a)).verified(), same),
+    "store, being built": (partial(building, width=5, landmarks=LANDMARKS), same),
+    "Zarr": (lambda folder, a: open_panel(foreign(folder, a, chunks=(23, 2)), landmarks=LANDMARKS), same),
+    "points in Zarr": (lambda folder, a: open_table(foreign(folder, a, chunks=(70, 5))), same),
+    "labelled array": (lambda folder, a: labelled(array_panel(a), LANDMARKS), same),
+    "columns of an array": (lambda folder, a: Columns(array_panel(a), SOME, LANDMARKS[SOME]), by_columns),
+    "columns, store": (lambda folder, a: Columns(open_panel(our_panel(folder, a)), SOME, LANDMARKS[SOME]), by_columns),
+}  # fmt: skip
+
+COMPUTED = {
+    "condensed array": lambda folder, x: ArrayRows(pdist(x)),
+    "condensed .npy": lambda folder, x: open_npy(saved(folder, pdist(x)), "float64"),
+    "points": lambda folder, x: open_points(saved(folder, x)),
+}
+
+OF_POINTS = {
+    "points in an array": lambda folder, x: points_panel(array_panel(x, "float64"), LANDMARKS),
+    "points in .npy": lambda folder, x: points_panel(npy_panel(saved(folder, x), "float64"), LANDMARKS),
+}
+
+OF_MATRICES = {
+    "array": lambda folder, a: store_panel(ArrayRows(a), LANDMARKS),
+    "array in memory": lambda folder, a: store_panel(ArrayRows(a.astype("f4")), LANDMARKS),
+    "condensed array": lambda folder, a: store_panel(ArrayRows(squareform(a)), LANDMARKS),
+    "store": lambda folder, a: store_panel(open_rows(ours(folder, a)), LANDMARKS),
+    "Zarr": lambda folder, a: store_panel(open_rows(foreign(folder, a)), LANDMARKS),
+    "trusted store": lambda folder, a: TrustedPanel(open_rows(ours(folder, a)), LANDMARKS),
+}
+
+
+class Suite(SourceSuite):
+    """The suite over a table of sources, each made of an array in a folder."""
+
+    sources: dict
+    content: object
+
+    @pytest.fixture
+    def source(self, name, tmp_path):
+        return self.made(name, tmp_path / "one", 0)
+
+    @pytest.fixture
+    def different(self, name, tmp_path):
+        return self.made(name, tmp_path / "other", 1)
+
+    def made(self, name, folder, seed):
+        folder.mkdir()
+        return self.make(name, folder, type(self).content(seed))
+
+    def make(self, name, folder, content):
+        return self.sources[name](folder, content)
+
+    @pytest.fixture(autouse=True)
+    def _pickles(self, name):
+        if "array" in name:
+            self.max_pickle_bytes = None
+
+
+class Transformed(Suite):
+    """A table that holds, beside each source, what becomes of the array."""
+
+    def make(self, name, folder, content):
+        return self.sources[name][0](folder, content)
+
+    @pytest.fixture
+    def expected(self, name):
+        return self.sources[name][1](type(self).content(0))
+
+
+@pytest.mark.parametrize("name", MATRICES)
+class TestMatrices(Transformed):
+    sources, content = MATRICES, staticmethod(skewed)
+
+
+@pytest.mark.parametrize("name", PANELS)
+class TestPanels(Transformed):
+    sources, content = PANELS, staticmethod(panel)
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+class TestComputedMatrices(Suite):
+    sources, content = COMPUTED, staticmethod(points)
+
+    @pytest.fixture
+    def expected(self):
+        return distances()
+
+
+@pytest.mark.parametrize("name", OF_POINTS)
+class TestPanelsOfPoints(Suite):
+    sources, content = OF_POINTS, staticmethod(points)
+
+    @pytest.fixture
+    def expected(self):
+        return distances()[:, LANDMARKS]
+
+
+@pytest.mark.parametrize("name", OF_MATRICES)
+class TestPanelsOfMatrices(Suite):
+    sources, content = OF_MATRICES, staticmethod(distances)
+
+    @pytest.fixture
+    def expected(self):
+        return distances()[:, LANDMARKS]
+
+
+class Recorded(RowSource):
+    """A source that knows all that a source can know, and records what it is told."""
+
+    shape, dtype, location, ids = (N, N), np.dtype("float64"), "somewhere", tuple(f"p{k}" for k in range(N))
+    read_profile = ReadProfile(rows_per_chunk=7, scratch_bytes=100, read_amplification=2.0)
+
+    def __init__(self):
+        self.verify, self.expected, self.stale = False, [], []
+
+    def read(self, lo, hi, out):
+        out[: hi - lo] = distances()[lo:hi]
+
+    def read_columns(self, lo, hi, out):
+        self.read(lo, hi, out)
+
+    def prefetch(self, lo, hi):
+        self.expected.append((lo, hi))
+
+    def verified(self):
+        other = copy.copy(self)
+        other.verify = True
+        return other
+
+    def is_stale(self):
+        return bool(self.stale)
+
+
+WRAPPERS = {
+    "WrappedSource": WrappedSource,
+    "Symmetrized": Symmetrized,
+    "OneTriangle": lambda source: OneTriangle(source, "lower"),
+    "ZeroDiagonal": ZeroDiagonal,
+    "Labelled": lambda source: labelled(source, np.arange(N)),
+    "Columns": lambda source: Columns(source, np.arange(3), np.arange(3)),
+    "StorePanel": lambda source: store_panel(source, LANDMARKS),
+    "PointsPanel": lambda source: points_panel(source, LANDMARKS),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_lose_nothing(name):
+    inner = Recorded()
+    source = WRAPPERS[name](inner)
+    assert (source.location, source.ids, source.n) == (inner.location, inner.ids, inner.n)
+    assert (inner.content_id if name != "PointsPanel" else "points panel") in source.content_id
+    source.prefetch(3, 9)
+    assert inner.expected[-1:] == ([] if name == "StorePanel" else [(3, 9)])  # that one reads across rows
+    assert not source.is_stale()
+    inner.stale.append(True)
+    assert source.is_stale()
+    verified = source.verified()
+    assert (verified.points if name == "PointsPanel" else verified.source).verify
+    assert source.read_profile.scratch_bytes >= inner.read_profile.scratch_bytes
+
+
+def test_what_cannot_be_read_along_columns_is_not_made_symmetric():
+    class Rows(RowSource):
+        shape = (N, N)
+
+        def read(self, lo, hi, out):
+            out[: hi - lo] = 0
+
+    with pytest.raises(InputError, match="are for matrices in arrays, files and stores, not for Rows"):
+        Symmetrized(Rows())

@@ -1,0 +1,91 @@
+"""Faults of a module: all that Cosmic Ray can make which change more than annotations."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from cosmic_ray.ast import Visitor, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+OPERATORS = [name for name in operator_names() if not name.startswith("core/Variable")]
+"""Those that need no arguments."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change of one file."""
+
+    path: str
+    code: str
+    """The whole file with the fault in it."""
+
+    line: int
+    before: str
+    after: str
+    """The line that changes, and how."""
+
+    @property
+    def words(self) -> str:
+        """What it is, wherever the line has moved to."""
+        return f"{self.path}: {self.before} -> {self.after}"
+
+    def __str__(self) -> str:
+        return f"line {self.line} of {self.words}"
+
+
+def faults_of(path: str, random: np.random.Generator) -> Iterator[Fault]:
+    """Faults of a file in random order."""
+    source = Path(path).read_text()
+    plain = _behaviour(source)
+    places = [(name, k) for name in OPERATORS for k in range(_Counter.count(source, get_operator(name)()))]
+    for i in random.permutation(len(places)):
+        name, occurrence = places[i]
+        code = mutate_code(source, get_operator(name)(), occurrence)
+        if code is not None and _behaviour(code) not in ("", plain):
+            yield _fault(path, source, code)
+
+
+class _Counter(Visitor):
+    """Counts the places that an operator can change."""
+
+    def __init__(self, operator):
+        self.operator, self.found = operator, 0
+
+    def visit(self, node):
+        self.found += sum(1 for _ in self.operator.mutation_positions(node))
+        return node
+
+    @classmethod
+    def count(cls, source, operator):
+        counter = cls(operator)
+        counter.walk(get_ast(source))
+        return counter.found
+
+
+def _behaviour(code: str) -> str:
+    """Syntax tree without what has no effect: annotations and docstrings."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+    return ast.dump(tree)
+
+
+def _fault(path: str, source: str, code: str) -> Fault:
+    old, new = source.splitlines(), code.splitlines()
+    changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    lo, hi, to, end = next((i, j, k, m) for kind, i, j, k, m in changes if kind != "equal")
+    return Fault(path, code, lo + 1, " ".join(map(str.strip, old[lo:hi])), " ".join(map(str.strip, new[to:end])))
