@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 
 import numpy as np
 
+from psmds_dist.core.rng import generator
 from psmds_dist.core.types import Floats, InputError, Ints
-from psmds_dist.solver.schedule import generator
 
-CHOOSE = 16
-"""Stream of random numbers of the choice."""
+
+class LandmarkStream(IntEnum):
+    """What landmark mode draws random numbers for; numbers follow those of `psmds_dist.core.rng.RandomStream`."""
+
+    SELECTION = 16
+    HELD_OUT_PAIRS = 17
+    VALIDATION_PAIRS = 18
+    COARSE_LANDMARKS = 19
+    CURVE_LANDMARKS = 20
+    SET_ASIDE = 21
+
 
 CANDIDATES = 10
 """Candidates a landmark for the choices that look at distances: a random sample of the points, so that their cost
@@ -59,7 +69,7 @@ def choose(n: int, count: int, method: str, seed: int, distances: Distances, can
         When there are too few distinct points.
     """
     require_method(method)
-    random = generator(seed, CHOOSE)
+    random = generator(seed, LandmarkStream.SELECTION)
     everyone = np.arange(n) if candidates is None else np.asarray(candidates, dtype=np.int64)
     if count > everyone.size:
         raise InputError(f"n_landmarks must be at most the number of points, {everyone.size}, not {count}.")

@@ -1,10 +1,11 @@
-"""A start for exact mode: everybody placed against landmarks. Offered under the entry point ``psmds.starts``."""
+"""A start for exact mode: all points placed against landmarks. Offered under the entry point ``psmds.starts``."""
 
 from __future__ import annotations
 
 from landmarks.panel.data import USUAL, MatrixData
+from landmarks.solver.cost import start_stages
 from landmarks.solver.fit import fit
-from landmarks.solver.multilevel import LEAST
+from landmarks.solver.multilevel import MIN_COARSE
 from landmarks.solver.refine import polish_radius
 from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
@@ -14,24 +15,32 @@ from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
 from psmds_dist.executor import InProcessExecutor
+from psmds_dist.planning.cost import Job, Rates, Stage
 
-SHARE = 8
-"""One point in so many is a landmark, from 300 landmarks up to the usual number."""
+POINTS_PER_LANDMARK = 8
+"""One point in so many is a landmark, from `MIN_COARSE` landmarks up to the default number."""
+
+
+def landmarks_of(n: int) -> int:
+    """Number of landmarks that a solve of ``n`` points begins with."""
+    return max(min(MIN_COARSE, n), min(USUAL, n // POINTS_PER_LANDMARK))
 
 
 class LandmarkStart:
-    """Embed landmarks and place everybody else, without a pass over the matrix.
+    """Embed landmarks and place all other points, without a pass over the matrix.
 
     That is little work, all of it done in this process: a cluster would need a shared place for the panel first.
-    Raises InputError or BudgetError where landmarks do not do (all alike, say) or do not fit into memory.
+    Raises InputError or BudgetError where landmarks do not suit the data (all alike, say) or do not fit into memory.
     """
+
+    epochs = 8
 
     def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
         """Find the start."""
         near = executor if executor.in_process else InProcessExecutor()
         settings = LandmarkConfig(
             n_components=config.n_components,
-            n_landmarks=max(min(LEAST, source.n), min(USUAL, source.n // SHARE)),
+            n_landmarks=landmarks_of(source.n),
             seed=config.seed,
             evaluate=False,
             rough=True,
@@ -39,7 +48,7 @@ class LandmarkStart:
         data = MatrixData(source)
         try:
             found = fit(data.trusted(), settings, near, memory_limit=memory_limit)
-        except InputError:  # rows that are damaged say so where checksums are tested
+        except InputError:  # may come of damaged rows, which are reported where checksums are tested
             found = fit(data, settings, near, memory_limit=memory_limit)
         return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))
 
@@ -47,6 +56,10 @@ class LandmarkStart:
         """Compile what finding the start calls."""
         warm_up_landmarks(config.n_components, dtype)
 
+    def stages(self, job: Job, rates: Rates) -> list[Stage]:
+        """What finding the start takes."""
+        return start_stages(job, rates, landmarks_of(job.n))
+
 
 start = LandmarkStart()
-"""What the entry point offers."""
+"""The object that the entry point names."""

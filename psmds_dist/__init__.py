@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from psmds_dist.core.errors import (
         BudgetError,
         ClusterLost,
+        DamagedDataError,
         DissimilarityWarning,
         ForkError,
         InputError,
@@ -47,6 +48,7 @@ _HOMES = {
     "ForkError": "core.errors",
     "InProcessExecutor": "executor",
     "InputCheck": "core.types",
+    "DamagedDataError": "core.errors",
     "InputError": "core.errors",
     "PatternSearchMDS": "api.estimator",
     "PsmdsError": "core.errors",
@@ -72,6 +74,7 @@ __all__ = [
     "ArrayRows",
     "BudgetError",
     "ClusterLost",
+    "DamagedDataError",
     "DaskExecutor",
     "DissimilarityWarning",
     "Embedding",

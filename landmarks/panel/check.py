@@ -13,6 +13,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from landmarks.panel.memory import panel_pass
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
@@ -31,7 +32,7 @@ from psmds_dist.ingest.passes import Checker
 from psmds_dist.ingest.scan import HUGE, InvalidEntries, find_fault, largest_usable, total_fault
 from psmds_dist.ingest.similarity import Evidence, sample_points
 from psmds_dist.ingest.triangles import count_sides
-from psmds_dist.planning.memory import PANEL_BYTES, panel_pass
+from psmds_dist.planning.memory import PANEL_BYTES
 
 Ids = Sequence[str] | None
 

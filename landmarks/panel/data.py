@@ -17,28 +17,27 @@ from landmarks.evaluation import ROWS, HeldOut
 from landmarks.panel.build import check_panel
 from landmarks.panel.check import MatrixEntries, PanelEntries
 from landmarks.panel.inputs import matrix_panel, panel_input, points_input
+from landmarks.panel.memory import PIECE_BYTES, panel_pass
 from landmarks.panel.sources import Columns, PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
+from landmarks.selection import LandmarkStream
 from psmds_dist.api.inputs import row_source, row_type
 from psmds_dist.core.arrays import as_array
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
+from psmds_dist.core.rng import generator
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.data.cache import stored
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
-from psmds_dist.planning.memory import PIECE_BYTES, MemoryRequirement, RowStorage, panel_pass
-from psmds_dist.solver.schedule import generator
+from psmds_dist.planning.memory import MemoryRequirement, RowStorage
 
 USUAL = 1000
 """Landmarks by default."""
 
-ASIDE_SHARE, ASIDE_FEW = 20, 10
-"""Validation sets one landmark in so many aside where a fit uses all columns of a panel; at least a few, though no more
-than a quarter: with two or three the interval would be wide."""
-
-ASIDE = 21
-"""Stream of random numbers that picks them."""
+SET_ASIDE_RATIO, MIN_SET_ASIDE = 20, 10
+"""One landmark in so many is set aside for the evaluation where a fit uses all columns of a panel; at least a few,
+though no more than a quarter: with two or three the interval would be wide."""
 
 
 class _Data(ABC):
@@ -350,9 +349,9 @@ class PanelData(_Data):
 
     def set_aside(self, landmarks: Ints, seed: int) -> Ints:
         """Some landmarks, at random, where too few columns are unused."""
-        wanted = max(landmarks.size // ASIDE_SHARE, min(ASIDE_FEW, landmarks.size // 4))
+        wanted = max(landmarks.size // SET_ASIDE_RATIO, min(MIN_SET_ASIDE, landmarks.size // 4))
         lacking = wanted - (self.candidates.size - landmarks.size) if wanted > 1 else 0
-        return np.sort(generator(seed, ASIDE).permutation(landmarks)[: max(0, lacking)])
+        return np.sort(generator(seed, LandmarkStream.SET_ASIDE).permutation(landmarks)[: max(0, lacking)])
 
 
 AnyData = MatrixData | PointsData | PanelData

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from landmarks.panel.memory import PIECE_BYTES
 from landmarks.panel.tables import WithLandmarks, array_panel
 from psmds_dist.core.arrays import as_array
 from psmds_dist.core.sources import ReadProfile, RowSource
@@ -16,7 +17,6 @@ from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
 from psmds_dist.data.points import SCRATCH_BYTES, Metric, trying
-from psmds_dist.planning.memory import PIECE_BYTES
 from psmds_dist.utils.pickling import PickledOnce
 
 TILE = 64

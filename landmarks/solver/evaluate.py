@@ -8,17 +8,14 @@ from functools import partial
 import numpy as np
 
 from landmarks.evaluation import COLUMNS, ROWS, HeldOut, StressEstimate, estimate
+from landmarks.selection import LandmarkStream
 from landmarks.solver.multilevel import LandmarkDissimilarities, map_landmarks
 from landmarks.solver.placement import place
-from landmarks.solver.types import CurvePoint, Data, LandmarkConfig, Run
+from landmarks.solver.types import CurvePoint, Data, FitInputs, LandmarkConfig
+from psmds_dist.core.rng import generator
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.schedule import generator
-
-HOLD_OUT, JUDGE, FEWER = 17, 18, 20
-"""Streams of random numbers that pick the held-out pairs, for the evidence and for a refinement to judge by, and some
-of a panel's landmarks, which may come in any order."""
 
 ValidationStress = Callable[[Floats], float]
 """Stress of a map on pairs that it was not fitted to."""
@@ -45,7 +42,7 @@ def set_aside(data: Data, landmarks: Ints, config: LandmarkConfig) -> Ints:
 
 def judge_of(data: Data, landmarks: Ints, config: LandmarkConfig) -> ValidationStress:
     """Stress on pairs outside the panel, other ones than those of the evidence."""
-    pairs = hold_out(data, landmarks, config, JUDGE)
+    pairs = hold_out(data, landmarks, config, LandmarkStream.VALIDATION_PAIRS)
     if pairs is None:
         raise InputError(
             "refine='panel' needs dissimilarities that the fit does not use, to judge by, and too few are left when "
@@ -54,9 +51,14 @@ def judge_of(data: Data, landmarks: Ints, config: LandmarkConfig) -> ValidationS
     return lambda x: _estimated(pairs, x).normalized_stress
 
 
-def hold_out(data: Data, landmarks: Ints, config: LandmarkConfig, stream: int = HOLD_OUT) -> HeldOut | None:
+def hold_out(
+    data: Data,
+    landmarks: Ints,
+    config: LandmarkConfig,
+    random_stream: LandmarkStream = LandmarkStream.HELD_OUT_PAIRS,
+) -> HeldOut | None:
     """Random pairs of points that are no landmarks."""
-    random = generator(config.seed, stream)
+    random = generator(config.seed, random_stream)
     free = np.ones(data.n, dtype=bool)
     free[landmarks] = False
     others = np.flatnonzero(free)
@@ -64,7 +66,9 @@ def hold_out(data: Data, landmarks: Ints, config: LandmarkConfig, stream: int = 
     rows = chosen[: max(2, ROWS * chosen.size // (ROWS + COLUMNS))]
     if chosen.size < 4:
         return None
-    share = slice(int(stream == JUDGE), None, 2) if config.refine == "panel" else slice(None)  # not the judge's own
+    share = slice(None)
+    if config.refine == "panel":  # those that validate the refinement are none of the held-out ones
+        share = slice(int(random_stream is LandmarkStream.VALIDATION_PAIRS), None, 2)
     found = data.hold_out(landmarks, np.sort(rows), np.sort(np.setdiff1d(chosen, rows)), share)
     return found if found is not None and np.nansum(found.values) > 0 else None  # none may be known
 
@@ -74,25 +78,29 @@ def _estimated(held_out: HeldOut, embedding: Floats) -> StressEstimate:
 
 
 def estimate_stress(
-    run: Run, among: LandmarkDissimilarities, x: Floats
+    inputs: FitInputs, among: LandmarkDissimilarities, x: Floats
 ) -> tuple[StressEstimate | None, list[CurvePoint]]:
     """Stress of a map on held-out pairs, and against the number of landmarks.
 
     Where landmarks are set aside, it is that of a map made in the same way without them, for the held-out points alone.
     """
-    held_out = hold_out(run.data, without(run.landmarks, run.aside), run.config)
-    used = np.flatnonzero(~np.isin(run.landmarks, run.aside))
+    held_out = hold_out(inputs.data, without(inputs.landmarks, inputs.aside), inputs.config)
+    used = np.flatnonzero(~np.isin(inputs.landmarks, inputs.aside))
     if held_out is None or not among.part(used).values.any():
         return None, []
-    fewer = partial(_with_fewer, run.panel.take(held_out.points), among, held_out, run.config)
-    order = used if run.data.candidates is None else generator(run.config.seed, FEWER).permutation(used)
-    counts = [used.size // k for k in (8, 4, 2, 1) if used.size // k > 2 * run.config.n_components]
+    fewer = partial(_with_fewer, inputs.panel.take(held_out.points), among, held_out, inputs.config)
+    order = (
+        used
+        if inputs.data.candidates is None
+        else generator(inputs.config.seed, LandmarkStream.CURVE_LANDMARKS).permutation(used)
+    )
+    counts = [used.size // k for k in (8, 4, 2, 1) if used.size // k > 2 * inputs.config.n_components]
     curve = [
         CurvePoint(count, fewer(order[:count], 1))
         for count in counts
         if among.part(order[:count]).values.any()  # the first may all be one point
     ]
-    return fewer(used, run.config.n_init) if run.aside.size else _estimated(held_out, x), curve
+    return fewer(used, inputs.config.n_init) if inputs.aside.size else _estimated(held_out, x), curve
 
 
 def _with_fewer(

@@ -1,4 +1,4 @@
-"""The landmark fit: choose, embed, place, refine, and gather the evidence."""
+"""The landmark fit: choose, embed, place, refine, and evaluate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from landmarks.panel.check import PanelEntries, landmarks_digest, refuse_huge
 from landmarks.panel.tables import ArrayTable
 from landmarks.selection import choose
 from landmarks.solver.evaluate import ValidationStress, estimate_stress, judge_of, said_of, set_aside, without
-from landmarks.solver.memory import plan_fit
+from landmarks.solver.memory import FitPlan, plan_fit
 from landmarks.solver.multilevel import LandmarkDissimilarities, LandmarkEmbedding, among_landmarks, map_landmarks
 from landmarks.solver.placement import (
     EXACT,
@@ -29,11 +29,11 @@ from landmarks.solver.placement import (
     require_known,
 )
 from landmarks.solver.refine import polish_config, refine_panel
-from landmarks.solver.types import Clock, Data, LandmarkConfig, LandmarkFit, Run, Tell
+from landmarks.solver.types import Clock, Data, FitInputs, LandmarkConfig, LandmarkFit, Tell
 from landmarks.solver.warm import warm_up_landmarks
-from psmds_dist.api.embed import identity_of, require_unchanged, warm_up
+from psmds_dist.api.embed import warm_up
+from psmds_dist.api.run import RunContext
 from psmds_dist.core.executor import Executor
-from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.sources import KeepsChecks, RowSource
 from psmds_dist.core.stress import Stress, principal, turned
 from psmds_dist.core.types import Floats, InputCheck, InputError, Ints
@@ -42,9 +42,9 @@ from psmds_dist.data.cache import stored
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import checked
 from psmds_dist.kernels.warm import warm_up_scan
-from psmds_dist.planning.memory import exceeded
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, Identity
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
 from psmds_dist.solver.solve import Solution, solve
+from psmds_dist.solver.state_file import Identity
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 UNCHANGED = "the refinement left the map as it was: no pass lowered its stress on pairs that it is judged by"
@@ -60,49 +60,66 @@ def fit(
     tell: Tell = lambda text: None,
     checkpoint: CheckpointStore = NO_CHECKPOINT,
 ) -> LandmarkFit:
-    """Embed landmarks, place everybody else, and refine.
+    """Embed landmarks, place all other points, and refine.
 
-    A run with a checkpoint that holds states of the same run goes on from there, to the same bits.
+    A run whose checkpoint holds states of the same run continues from there, to the same bits.
 
     Raises
     ------
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
-    limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
+    ids = None if data.ids is None else list(data.ids)
+    context = RunContext.of(
+        executor, memory_limit, ids=ids, checkpoint=checkpoint, on_plan=lambda plan: tell(plan.describe())
+    )
     landmarks = choose_landmarks(data, config)
-    matrix = _whole(data) if config.refine == "full" else None
+    if config.refine == "full":
+        _whole(data)
     aside = set_aside(data, landmarks, config)
     if aside.size:
         tell(said_of(aside, landmarks, config))
     if config.refine == "panel":  # its judge must know pairs that landmarks do not move by
         landmarks, aside = without(landmarks, aside), aside[:0]
-    plan = plan_fit(data, landmarks, config.n_components, config.refine, executor, limit)
-    tell(plan.describe())
+    plan = plan_fit(data, landmarks, config.n_components, config.refine, executor, context.limit)
+    work = partial(_fit, data, landmarks, aside, config, context, plan, tell)
+    found, memory = context.run(plan, data.input, work)
+    return replace(found, peak_memory=memory.peak, over=memory.over)
+
+
+def _fit(
+    data: Data,
+    landmarks: Ints,
+    aside: Ints,
+    config: LandmarkConfig,
+    context: RunContext,
+    plan: FitPlan,
+    tell: Tell,
+) -> LandmarkFit:
+    """Check the matrix where all of it will be read, make the panel, and fit."""
     judge = judge_of(data, landmarks, config) if config.refine == "panel" else None
-    before = executor.memory_usage()
     clock = Clock(tell)
     check = identity = None
-    try:
-        if matrix is not None:
-            executor.warm_up(partial(warm_up_scan, matrix.dtype.name))
-            clock.leave_out()
-            names = None if data.ids is None else list(data.ids)
-            check, data = checked(matrix, executor, ids=names, memory_limit=limit), data.trusted()
-            refuse_huge(check.highest, matrix.dtype, None, data.entries(landmarks))
-            clock.end("check")
-        with data.panel(landmarks, executor, limit, plan.keep) as panel:
-            if checkpoint is not NO_CHECKPOINT:
-                identity = _identity(panel, data.entries(landmarks), config, executor)
-                checkpoint.attach(identity)
-            clock.end("panel")
-            run = Run(data, panel, landmarks, aside, config, executor, plan, clock, checkpoint)
-            found = _fit_panel(run, judge, check)
-        require_unchanged(data.input, checkpoint)
-        peak = executor.peak_memory()
-        return replace(found, peak_memory=peak, over=exceeded(limit, before, peak), identity=identity)
-    finally:
-        executor.close()
+    if config.refine == "full":
+        check = _checked(data, landmarks, context, clock)
+        data = data.trusted()
+    with data.panel(landmarks, context.executor, context.limit, plan.keep) as panel:
+        if context.checkpoint is not NO_CHECKPOINT:
+            identity = _attach(panel, data.entries(landmarks), config, context)
+        clock.end("panel")
+        inputs = FitInputs(data, panel, landmarks, aside, config, context, plan, clock)
+        return replace(_fit_panel(inputs, judge, check), identity=identity)
+
+
+def _checked(data: Data, landmarks: Ints, context: RunContext, clock: Clock) -> InputCheck:
+    """Input check of the whole matrix."""
+    matrix = _whole(data)
+    context.executor.warm_up(partial(warm_up_scan, matrix.dtype.name))
+    clock.leave_out()
+    check = checked(matrix, context.executor, ids=context.ids, memory_limit=context.limit)
+    refuse_huge(check.highest, matrix.dtype, None, data.trusted().entries(landmarks))
+    clock.end("check")
+    return check
 
 
 def choose_landmarks(data: Data, config: LandmarkConfig) -> Ints:
@@ -136,83 +153,90 @@ def _distances(data: Data, i: int, candidates: Ints) -> Floats:
     return found
 
 
-def _identity(panel: RowSource, names: PanelEntries, config: LandmarkConfig, executor: Executor) -> Identity:
-    """What must be the same for a run to go on where another stopped.
+def _attach(panel: RowSource, names: PanelEntries, config: LandmarkConfig, context: RunContext) -> Identity:
+    """Attach the run to its checkpoint.
 
     A panel that is taken out of a matrix may lie in memory or on disk, as there is room: its content counts.
     """
     lies = isinstance(panel, KeepsChecks | ArrayTable)
-    content = check_panel(panel, executor, names=names).digest if lies else panel.content_id
+    content = check_panel(panel, context.executor, names=names).digest if lies else panel.content_id
     settings = {**asdict(config), "landmarks": landmarks_digest(names.landmarks)}
-    return identity_of(panel.n, panel.dtype.name, content, settings)
+    return context.attach(panel.n, panel.dtype.name, content, settings)
 
 
-def _fit_panel(run: Run, judge: ValidationStress | None, check: InputCheck | None) -> LandmarkFit:
-    run.executor.warm_up(partial(warm_up_landmarks, run.config.n_components, run.panel.dtype.name))
-    run.clock.leave_out()
-    among, mapped = _mapped(run)
-    frame, found = _placed(run, among, mapped)
+def _fit_panel(inputs: FitInputs, judge: ValidationStress | None, check: InputCheck | None) -> LandmarkFit:
+    inputs.context.executor.warm_up(partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name))
+    inputs.clock.leave_out()
+    among, mapped = _mapped(inputs)
+    frame, found = _placed(inputs, among, mapped)
     passes, solution, placed = 0, None, found[0]
     if judge is not None:
-        frame, found, passes = _refined(run, among, frame, found, judge)
+        frame, found, passes = _refined(inputs, among, frame, found, judge)
     refined = check is not None or not np.array_equal(found[0], placed)
     if judge is not None and not refined:
-        run.clock.tell(UNCHANGED)
+        inputs.clock.tell(UNCHANGED)
     if check is not None:
-        solution = _polish(run, found, frame, check)
-    run.executor.close()  # the rows go: what follows needs their place
-    embedding, frame = _in_position(found, frame, run.landmarks, solution)
-    estimate, curve = estimate_stress(run, among, embedding) if run.config.evaluate else (None, [])
-    run.clock.end("evaluation")
+        solution = _polish(inputs, found, frame, check)
+    inputs.context.executor.close()  # frees the rows: the evaluation needs their memory
+    embedding, frame = _in_position(found, frame, inputs.landmarks, solution)
+    estimate, curve = estimate_stress(inputs, among, embedding) if inputs.config.evaluate else (None, [])
+    inputs.clock.end("evaluation")
     return LandmarkFit(
         embedding=embedding,
-        landmarks=run.landmarks,
+        landmarks=inputs.landmarks,
         frame=frame,
         landmark_stress=mapped.solution.stress.normalized_stress,
         agreement=mapped.agreement,
-        aside=run.aside,
+        aside=inputs.aside,
         residual=np.sqrt(found[1] / np.where(found[2] > 0, found[2], 1.0)),
         estimate=estimate,
         curve=curve,
-        exact=_exact(mapped.solution, run.landmarks, run.panel.n) if solution is None else solution.stress,
+        exact=_exact(mapped.solution, inputs.landmarks, inputs.panel.n) if solution is None else solution.stress,
         solution=solution,
         passes=passes,
         refined=refined,
         residual_rms=_residual_rms(found),
-        config=run.config,
-        seconds=run.clock.seconds,
+        config=inputs.config,
+        seconds=inputs.clock.seconds,
     )
 
 
-def _mapped(run: Run) -> tuple[LandmarkDissimilarities, LandmarkEmbedding]:
+def _mapped(inputs: FitInputs) -> tuple[LandmarkDissimilarities, LandmarkEmbedding]:
     """The landmarks among themselves, embedded where the run was started."""
-    among, config = among_landmarks(run.panel, run.landmarks, run.data.entries(run.landmarks)), run.config
-    near = run.executor if isinstance(run.executor, InProcessExecutor) else InProcessExecutor()
+    among, config = (
+        among_landmarks(inputs.panel, inputs.landmarks, inputs.data.entries(inputs.landmarks)),
+        inputs.config,
+    )
+    near = inputs.context.executor if isinstance(inputs.context.executor, InProcessExecutor) else InProcessExecutor()
     mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, rough=config.passing)
-    run.clock.end("landmarks")
+    inputs.clock.end("landmarks")
     return among, mapped
 
 
-def _placed(run: Run, among: LandmarkDissimilarities, mapped: LandmarkEmbedding) -> tuple[PlacementModel, Placement]:
-    """Everybody placed against the landmarks."""
-    frame = among.frame(mapped.solution.embedding, run.config.closed_form)
-    work = Place(run.held, frame, share=run.config.share, seated=run.landmarks)
-    found = place_all(run.executor, work, run.checkpoint.stream("placement"))
-    require_known(found[3], run.config.n_components, run.data.ids)
-    require_finite(found, frame.scale, run.data.ids)
-    _require_span(frame, found[0], run.data.ids)
-    fix_landmarks(found, run.landmarks, frame, among.values)
-    run.clock.end("placement")
+def _placed(
+    inputs: FitInputs, among: LandmarkDissimilarities, mapped: LandmarkEmbedding
+) -> tuple[PlacementModel, Placement]:
+    """All points placed against the landmarks."""
+    frame = among.frame(mapped.solution.embedding, inputs.config.closed_form)
+    work = Place(inputs.rows, frame, share=inputs.config.share, seated=inputs.landmarks)
+    found = place_all(inputs.context.executor, work, inputs.context.checkpoint.stream("placement"))
+    require_known(found[3], inputs.config.n_components, inputs.data.ids)
+    require_finite(found, frame.scale, inputs.data.ids)
+    _require_span(frame, found[0], inputs.data.ids)
+    fix_landmarks(found, inputs.landmarks, frame, among.values)
+    inputs.clock.end("placement")
     return frame, found
 
 
 def _refined(
-    run: Run, among: LandmarkDissimilarities, frame: PlacementModel, found: Placement, judge: ValidationStress
+    inputs: FitInputs, among: LandmarkDissimilarities, frame: PlacementModel, found: Placement, judge: ValidationStress
 ) -> tuple[PlacementModel, Placement, int]:
-    """Landmarks and everybody else moved by the whole panel, and its passes."""
-    kept = run.checkpoint.stream("refinement")
-    refined = refine_panel(run.executor, run.held, frame, among.values, run.landmarks, found, judge, kept)
-    run.clock.end("refinement")
+    """Landmarks and all other points moved by the whole panel, and its passes."""
+    stream = inputs.context.checkpoint.stream("refinement")
+    refined = refine_panel(
+        inputs.context.executor, inputs.rows, frame, among.values, inputs.landmarks, found, judge, stream
+    )
+    inputs.clock.end("refinement")
     return refined
 
 
@@ -258,15 +282,22 @@ def _whole(data: Data) -> RowSource:
     return data.matrix
 
 
-def _polish(run: Run, found: Placement, frame: PlacementModel, check: InputCheck) -> Solution:
+def _polish(inputs: FitInputs, found: Placement, frame: PlacementModel, check: InputCheck) -> Solution:
     """Solve on the whole matrix from the placed points, with a small radius."""
-    matrix, config = _whole(run.data), run.config
-    assert run.plan.polish is not None
-    held = stored(run.panel).nbytes if stored(run.panel).resident else 0
+    matrix, config = _whole(inputs.data), inputs.config
+    assert inputs.plan.polish is not None
+    held = stored(inputs.panel).nbytes if stored(inputs.panel).resident else 0
     settings = polish_config(config.n_components, config.seed, _residual_rms(found), frame.scale)
-    warm_up(matrix, settings, run.executor)
-    kept = run.checkpoint.stream(f"polish-{check.digest}")
-    budget = run.plan.polish.budget - held
-    solution = solve(matrix, settings, run.executor, scale=check.rms, budget=budget, start=found[0], kept=kept)
-    run.clock.end("refinement")
+    warm_up(matrix, settings, inputs.context.executor)
+    budget = inputs.plan.polish.budget - held
+    solution = solve(
+        matrix,
+        settings,
+        inputs.context.executor,
+        scale=check.rms,
+        budget=budget,
+        start=found[0],
+        stream=inputs.context.checkpoint.stream(f"polish-{check.digest}"),
+    )
+    inputs.clock.end("refinement")
     return solution

@@ -1,4 +1,4 @@
-"""What a fit through landmarks will take, known before it starts."""
+"""Memory of a landmark fit, planned before it starts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from landmarks.panel.memory import PIECE_BYTES
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.sources import RowSource
@@ -13,15 +14,85 @@ from psmds_dist.core.types import Ints
 from psmds_dist.data.cache import stored
 from psmds_dist.planning.memory import (
     FLOAT64_BYTES,
+    POINT_SCRATCH,
+    SNAPSHOT_COPIES,
     MemoryRequirement,
     Plan,
     RowStorage,
+    batch_points,
     checking,
     exact,
-    landmarks,
-    placed,
+    float32_remedy,
     require,
+    worker_share,
 )
+
+PAIR_BYTES = 40
+"""Bytes for each pair of landmarks while their dissimilarities are checked, transposed, averaged and squared."""
+
+EVALUATION_ROWS = 100
+"""Rows of a matrix that are read for the evaluation."""
+
+NAME_BYTES = 160
+"""Bytes of a point's name."""
+
+MANY_LANDMARKS = 1000
+"""Landmarks from which fewer may be enough."""
+
+
+def fit_memory(
+    panel: RowStorage,
+    dims: int,
+    refine: str = "none",
+    workers: int = 1,
+    *,
+    here: bool = True,
+    named: bool = False,
+    of_matrix: bool = False,
+) -> MemoryRequirement:
+    """What a landmark fit needs, apart from the polish on a whole matrix (`psmds_dist.planning.memory.exact`).
+
+    Parameters
+    ----------
+    panel : RowStorage
+        Dissimilarities to the landmarks.
+    dims : int
+        Dimensions of the map.
+    refine : str
+        The refinement: one through the panel holds several placements.
+    workers, here
+        As in `psmds_dist.planning.memory.checking`.
+    named : bool
+        Whether points have names.
+    of_matrix : bool
+        Whether the panel is taken out of a whole matrix, whose rows are read for the evaluation too.
+    """
+    n, size = panel.layout.n, panel.layout.columns
+    through = refine == "panel"
+    apart = 0
+    if here:
+        placements = 4 if through else 1
+        parts = {
+            "landmarks": panel.itemsize * size**2,
+            "places and residuals": FLOAT64_BYTES * n * (placements * placed(dims) + (dims + 3 if through else 2)),
+            "names": NAME_BYTES * n * named,
+        }
+        pieces = min(PIECE_BYTES, EVALUATION_ROWS * n * panel.itemsize) if of_matrix else 0
+        apart = FLOAT64_BYTES * n * (4 * dims + 5) + NAME_BYTES * n * named + PAIR_BYTES * size**2 + pieces
+    else:
+        parts = {
+            "places and residuals": FLOAT64_BYTES * worker_share(n, workers) * (2 * placed(dims) + 1),
+            "places to start from": FLOAT64_BYTES * SNAPSHOT_COPIES * n * dims * through,
+        }
+    parts["scratch of the kernel"] = FLOAT64_BYTES * batch_points(panel) * (4 * dims + POINT_SCRATCH)
+    fewer = ("take fewer landmarks (--n-landmarks)",) if size > MANY_LANDMARKS else ()
+    what = f"a map of {n:,} points by {size:,} landmarks"
+    return MemoryRequirement(what, parts, panel, apart, (*float32_remedy(panel), *fewer))
+
+
+def placed(dims: int) -> int:
+    """Numbers of a placed point: coordinates, residual, squares and known landmarks."""
+    return dims + 3
 
 
 class Planned(Protocol):
@@ -110,7 +181,7 @@ def plan_fit(data: Planned, sites: Ints, dims: int, refine: str, executor: Execu
     """
     workers, here = executor.n_workers, executor.in_process
     kind = {"named": data.ids is not None, "of_matrix": data.matrix is not None}
-    needs = landmarks(data.stored(sites), dims, refine, workers, here=here, **kind)
+    needs = fit_memory(data.stored(sites), dims, refine, workers, here=here, **kind)
     matrix = data.matrix if refine == "full" else None
     polishing = [] if matrix is None else _polishing(stored(matrix), dims, workers, here=here)
     making = data.making(sites)

@@ -13,23 +13,21 @@ import numpy as np
 
 from landmarks.evaluation import agreement
 from landmarks.panel.check import PanelEntries, refuse_huge
+from landmarks.selection import LandmarkStream
 from landmarks.solver.placement import EXACT, FLOOR, ROUGH, PlacementModel, mutual_errors, place
 from landmarks.solver.refine import polish_config
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.rng import generator
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, StopReason
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import refuse_tiny
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.schedule import generator
 from psmds_dist.solver.solve import Solution, solve
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
-
-COARSE = 19
-"""Stream of random numbers that draws the part of the landmarks which the starts are made for."""
 
 CHEAP = 1e-2
 """The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance.
@@ -37,11 +35,12 @@ CHEAP = 1e-2
 So does that of any start, where its map is extended and then moves as a whole.
 """
 
-SETTLING_RADIUS = 0.25
+CLASSICAL_RADIUS = 0.25
 """First radius of the start from classical scaling, as a share of its root mean square residual."""
 
-LEAST = 300
-"""Landmarks that starts are made for; half of them where there are more than twice as many and no polish follows."""
+MIN_COARSE = 300
+"""Fewest landmarks that starts are made for, where there are as many. Starts use half of the landmarks where there are
+more than twice as many and no polish follows."""
 
 THIN = 0.1
 """Spread of nearly exact landmarks along an axis, as a share of the scale, below which they may not need it."""
@@ -49,7 +48,7 @@ THIN = 0.1
 _ONE_AT_A_TIME = threading.Lock()
 """Around a change of the number of BLAS threads: of two fits, the first to end would restore it under the other."""
 
-Run = Callable[..., Solution]
+SolveFunction = Callable[..., Solution]
 """Solves with a configuration, from a start if one is given."""
 
 
@@ -147,8 +146,8 @@ def map_landmarks(
 def _coarse(among: LandmarkDissimilarities, seed: int, *, rough: bool) -> Ints:
     """Landmarks that the starts are made for."""
     size = len(among.values)
-    count = max(min(LEAST, size), 0 if rough else size // 2)
-    which = np.sort(generator(seed, COARSE).permutation(size)[:count])
+    count = max(min(MIN_COARSE, size), 0 if rough else size // 2)
+    which = np.sort(generator(seed, LandmarkStream.COARSE_LANDMARKS).permutation(size)[:count])
     return which if among.values[np.ix_(which, which)].any() else np.arange(size)
 
 
@@ -164,7 +163,7 @@ def _starts(
     """Maps from several starts, the best first: one from classical scaling, the others from random coordinates."""
     x = classical(part.values, n_components)
     residual = math.sqrt(float(mutual_errors(part.values, x).sum())) / len(x)
-    near = SolverConfig(n_components, radius=max(SETTLING_RADIUS * residual, FLOOR * part.scale), seed=seed)
+    near = SolverConfig(n_components, radius=max(CLASSICAL_RADIUS * residual, FLOOR * part.scale), seed=seed)
     far = SolverConfig(n_components, radius=part.scale, eps=CHEAP)
     if cheap:
         near = replace(near, eps=CHEAP)
@@ -222,7 +221,9 @@ def _run(
     return found
 
 
-def _exactly(run: Run, found: Solution, among: LandmarkDissimilarities, n_components: int, seed: int) -> Solution:
+def _exactly(
+    run: SolveFunction, found: Solution, among: LandmarkDissimilarities, n_components: int, seed: int
+) -> Solution:
     """Take a map that fits nearly exactly to more digits, and to no more axes than it needs.
 
     Landmarks on a line are seldom embedded quite straight, for being off it hardly changes their distances; yet the

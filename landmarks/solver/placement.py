@@ -17,11 +17,12 @@ from psmds_dist.core.types import Executor, Floats, InputError, Ints, Rows
 from psmds_dist.data.cache import Batch
 from psmds_dist.kernels import moves
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.checkpoint import Arrays, CheckpointStream
+from psmds_dist.solver.checkpoint import CheckpointStream
+from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, gather, points_of, scatter_into
 
-SHARE = 5e-3
-"""A point is done when its radius is this share of its own root mean square residual: finer would fit noise."""
+END_SHARE = 5e-3
+"""Radius at which a point is placed, as a share of its own root mean square residual: a smaller one fits noise."""
 
 FLOOR = 1e-9
 """Or this share of the scale of the data, whichever is more."""
@@ -110,7 +111,7 @@ class Place:
     frame: PlacementModel
     start: Floats | None = None
     radius: float = -1.0
-    share: float = SHARE
+    share: float = END_SHARE
     seated: Ints | None = None
 
     def __call__(self, blocks: Sequence[int]) -> Placement:
@@ -125,26 +126,26 @@ class Place:
         return place(batch.rows, batch.slots, self.frame, start, radii, self.share)
 
 
-def place_all(executor: Executor, work: Place, kept: CheckpointStream) -> Placement:
-    """Place everybody, in portions of blocks that can be kept; how they are cut changes nothing.
+def place_all(executor: Executor, work: Place, stream: CheckpointStream) -> Placement:
+    """Place all points, in portions of blocks that can be saved; how they are cut does not change the result.
 
-    A run goes on after the portions that were kept.
+    A run continues after the portions that were saved.
     """
     layout = work.panel.layout
     everyone = np.arange(layout.n)
     found: Placement | None = None
     saved = block = 0
-    for piece in _contiguous(kept.pieces()):
+    for piece in _contiguous(stream.pieces()):
         points = points_of(layout, range(block, saved := int(piece["next"])))
         found, block = scatter_into(found, everyone, points, _placement(piece)), saved
-    size = layout.count if kept.every == math.inf else executor.n_workers
+    size = layout.count if stream.every == math.inf else executor.n_workers
     while block < layout.count:
         blocks = range(block, min(block + size, layout.count))
         began = time.monotonic()
         found = scatter_into(found, everyone, points_of(layout, blocks), gather(executor, work, layout, blocks))
         block = blocks.stop
-        if kept.should_save:
-            kept.add(saved, _piece(found, points_of(layout, range(saved, block)), saved, block))
+        if stream.should_save:
+            stream.add(saved, _piece(found, points_of(layout, range(saved, block)), saved, block))
             saved = block
         size = max(1, round(size * min(4.0, PORTION / (time.monotonic() - began + 1e-9))))
     assert found is not None
@@ -179,7 +180,7 @@ def place(
     frame: PlacementModel,
     start: Floats | None = None,
     radius: float | Floats = -1.0,
-    share: float = SHARE,
+    share: float = END_SHARE,
 ) -> Placement:
     """Place points by their dissimilarities to the landmarks, in the landmarks' own position.
 

@@ -18,10 +18,11 @@ from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import Batch
 from psmds_dist.kernels import moves
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStream
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
+from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, gather, points_of, scatter_into
 
-START = 0.125
+FIRST_RADIUS = 0.125
 """First radius of a refinement, as a share of the root mean square residual; placed points are not farther off, and
 at twice that the first pass makes the map worse."""
 
@@ -31,21 +32,21 @@ SETTLED = 1 / 30
 END = 1 / 16
 """Radius at which a refinement through the panel ends, as a share of the first."""
 
-LARGEST = 0.05
-"""Most that the first radius may be, as a share of the scale: a poor fit does not mean misplaced points."""
+MAX_FIRST_RADIUS = 0.05
+"""Largest first radius, as a share of the scale: a poor fit does not mean misplaced points."""
 
 EPS = 1e-2
 """In a refinement through the panel the radius halves when a pass lowers the error by at most this share."""
 
 MOST_PASSES = 40
 
-PATIENCE = 3
+PASSES_WITHOUT_GAIN = 3
 """Passes without a better map after which a refinement through the panel ends."""
 
 
 def polish_radius(residual: float, scale: float) -> float:
     """First radius of a refinement of a map with that root mean square residual."""
-    return max(min(START * residual, LARGEST * scale), FLOOR * scale)
+    return max(min(FIRST_RADIUS * residual, MAX_FIRST_RADIUS * scale), FLOOR * scale)
 
 
 def polish_config(n_components: int, seed: int, residual: float, scale: float) -> SolverConfig:
@@ -190,7 +191,7 @@ def refine_panel(
     landmarks: Ints,
     placement: Placement,
     judge: Callable[[Floats], float],
-    kept: CheckpointStream = NO_CHECKPOINT,
+    stream: CheckpointStream = NO_CHECKPOINT,
 ) -> tuple[PlacementModel, Placement, int]:
     """Let landmarks and points move in turn, all through the panel.
 
@@ -214,11 +215,11 @@ def refine_panel(
     first = polish_radius(_residual(placement), frame.scale)
     began = Candidate(judge(placement[0]), frame, placement)
     run = Refining(frame, placement, first, began)
-    if (saved := kept.last()) is not None:
+    if (saved := stream.last()) is not None:
         run.restore(saved)
-    while run.radius > END * first and run.passes < MOST_PASSES and run.since < PATIENCE:
+    while run.radius > END * first and run.passes < MOST_PASSES and run.since < PASSES_WITHOUT_GAIN:
         _refine_once(run, executor, panel, among, own, judge)
-        kept.save(run.passes, run.as_arrays)
+        stream.save(run.passes, run.as_arrays)
     if run.best.stress < began.stress:
         settled = PlacementModel.of(run.best.frame.y.T, frame.scale)
         again: Placement = gather(executor, Place(panel, settled), panel.layout, range(panel.layout.count))

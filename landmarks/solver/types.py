@@ -15,14 +15,15 @@ from landmarks.evaluation import HeldOut, StressEstimate
 from landmarks.panel.check import PanelEntries
 from landmarks.selection import require_method
 from landmarks.solver.memory import FitPlan, Planned
-from landmarks.solver.placement import ROUGH, SHARE, PlacementModel
+from landmarks.solver.placement import END_SHARE, ROUGH, PlacementModel
+from psmds_dist.api.run import RunContext
 from psmds_dist.core.config import SolverConfig, check_int
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError, Ints, StopReason
-from psmds_dist.solver.checkpoint import CheckpointStore, Identity
 from psmds_dist.solver.solve import Solution
+from psmds_dist.solver.state_file import Identity
 from psmds_dist.solver.tasks import CachedRows
 
 REFINEMENTS = ("none", "panel", "full")
@@ -129,7 +130,7 @@ class LandmarkConfig:
     @property
     def share(self) -> float:
         """Radius at which a point is placed, as a share of its residual."""
-        return ROUGH if self.passing else SHARE
+        return ROUGH if self.passing else END_SHARE
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Run:
+class FitInputs:
     """What the stages of a fit work with."""
 
     data: Data
@@ -271,12 +272,11 @@ class Run:
     landmarks: Ints
     aside: Ints
     config: LandmarkConfig
-    executor: Executor
+    context: RunContext
     plan: FitPlan
     clock: Clock
-    checkpoint: CheckpointStore
 
     @cached_property
-    def held(self) -> CachedRows:
-        """The panel, of which workers keep what the plan allows."""
+    def rows(self) -> CachedRows:
+        """The panel, of which workers cache what the plan allows."""
         return CachedRows(self.panel, self.plan.panel.budget)

@@ -6,20 +6,20 @@ import hashlib
 import math
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib.metadata import version
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from psmds_dist.api.init import choose_start, require_start, wanted_start, warm_up_start
+from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
-from psmds_dist.core.config import MAX_COORDINATE, SolverConfig, check_int
+from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig, check_int
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
-from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
@@ -27,23 +27,19 @@ from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
 from psmds_dist.ingest.check import checked
 from psmds_dist.kernels.warm import warm_up_solver
-from psmds_dist.planning.memory import Plan, checking, exact, exceeded, require
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStore, CheckpointStream, Identity
+from psmds_dist.planning.memory import Plan, checking, exact, require
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.solve import Solution, solve
+from psmds_dist.solver.state_file import Arrays, Identity
 from psmds_dist.solver.tasks import CachedRows
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 if TYPE_CHECKING:
     pass
 
-LARGEST = 1e150
-"""Coordinates beyond this have squares beyond float64."""
 
-PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
-
-
-def plan_run(source: RowSource, config: SolverConfig, executor: Executor, memory_limit: Any = None) -> Plan:
+def plan_run(source: RowSource, config: SolverConfig, context: RunContext) -> Plan:
     """Decide how memory is spent, or refuse.
 
     Raises
@@ -55,11 +51,10 @@ def plan_run(source: RowSource, config: SolverConfig, executor: Executor, memory
     """
     require_square(source)
     require_dims(source.n, config.n_components)
-    limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
-    rows, workers, here = stored(source), executor.n_workers, executor.in_process
+    rows, workers, here = stored(source), context.executor.n_workers, context.executor.in_process
     needs = exact(rows, config.n_components, config.tried_axes, workers, here=here, guided=config.guided)
-    require(limit, needs, checking(rows, workers, here=here))
-    return Plan.of(limit, needs, workers, source.read_profile.read_amplification)
+    require(context.limit, needs, checking(rows, workers, here=here))
+    return Plan.of(context.limit, needs, workers, source.read_profile.read_amplification)
 
 
 def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
@@ -88,16 +83,16 @@ class Embedding:
     seconds: float
     """Wall time of finding the start, solving and measuring, once kernels are compiled; of all sessions of a run."""
 
-    peak_memory: dict[str, int]
-    """Peak resident bytes of each process that worked."""
-
-    over: dict[str, int]
-    """Bytes by which some of them took more than planned, see `psmds_dist.planning.memory.exceeded`."""
-
     versions: dict[str, str]
 
     identity: Identity
     """What must be the same for a run to be this one."""
+
+    peak_memory: dict[str, int] = field(default_factory=dict)
+    """Peak resident bytes of each process that worked."""
+
+    over: dict[str, int] = field(default_factory=dict)
+    """Bytes by which some of them took more than planned, see `psmds_dist.planning.memory.exceeded`."""
 
     @property
     def certificate_missing(self) -> bool:
@@ -126,10 +121,10 @@ def embed(
     on_plan: Callable[[Plan], object] | None = None,
     checkpoint: CheckpointStore = NO_CHECKPOINT,
 ) -> Embedding:
-    """Plan, check and solve; the rows are let go at the end whatever happens.
+    """Plan, check and solve; rows are freed at the end in any case.
 
-    A run with a checkpoint that holds states of the same run goes on from there, to the same bits. Who called removes
-    the checkpoint once the outcome is safe.
+    A run whose checkpoint holds states of the same run continues from there, to the same bits. The caller removes the
+    checkpoint once the outcome is safe.
 
     Raises
     ------
@@ -137,84 +132,53 @@ def embed(
         In a sentence each.
     """
     n_init = check_int("n_init", n_init, 1)
-    plan = plan_run(source, config, executor, memory_limit)
+    context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, on_plan=on_plan, on_epoch=on_epoch)
+    plan = plan_run(source, config, context)
     if isinstance(init, str):
         require_start(init)
     else:
         init = _usable_start(init, source.n, config.n_components)
-    if on_plan is not None:
-        on_plan(plan)
-    before = executor.memory_usage()
-    try:
-        check = checked(source, executor, ids=ids, memory_limit=plan.limit)
-        _require_near(init, config, check.rms)
-        if not isinstance(init, str):
-            init = _brought_near(init, check.rms)
-        identity = _identity(config, check, init, n_init)
-        checkpoint.attach(identity)
-        warm_up(source, config, executor)
-        if isinstance(init, str):
-            warm_up_start(wanted_start(init, source, config), config, source.dtype.name)
-        find = partial(_find_start, init, source, config, executor, plan.limit)
-        (name, start, first), seconds = _kept_start(find, config, checkpoint.stream("start"))
-        task = partial(solve, source, executor=executor, scale=check.rms, budget=plan.budget, on_epoch=on_epoch)
-        others = (replace(config, seed=config.seed + k) for k in range(1, n_init))
-        tasks = [partial(task, config=first, start=start), *(partial(task, config=other) for other in others)]
-        try:
-            solution, solving = _best_of(tasks, checkpoint)
-        except InputError:  # damaged rows may be in the start as well, which tests no checksums
-            if checkpoint.stream("solve-0").last() is None:
-                checkpoint.stream("start").forget()
-            raise
-        require_unchanged(source, checkpoint)
-        peak = executor.peak_memory()
-        over = exceeded(plan.limit, before, peak)
-        if solution.seed != first.seed:
-            name = "random"
-        return Embedding(solution, check, plan, first, ids, name, seconds + solving, peak, over, versions(), identity)
-    finally:
-        executor.close()
+    work = partial(_embed, source, config, context, plan, init, n_init)
+    embedding, memory = context.run(plan, source, work)
+    return replace(embedding, peak_memory=memory.peak, over=memory.over)
 
 
-def require_unchanged(source: RowSource, checkpoint: CheckpointStore) -> None:
-    """Refuse what came of rows that somebody has written to while they were read, and keep nothing of it.
-
-    Raises
-    ------
-    InputError
-        When its files are not those that were opened.
-    """
-    if source.is_stale():
-        checkpoint.remove()
-        raise InputError(
-            f"{source.location or 'the matrix'} was written to while it was read, so that the map belongs to no "
-            "matrix and is not kept: wait until it is complete, and begin anew."
-        )
-
-
-def _identity(config: SolverConfig, check: InputCheck, init: str | Floats, n_init: int) -> Identity:
+def _embed(
+    source: RowSource, config: SolverConfig, context: RunContext, plan: Plan, init: str | Floats, n_init: int
+) -> Embedding:
+    """Check, find the start, and solve from all starts."""
+    check = checked(source, context.executor, ids=context.ids, memory_limit=context.limit)
+    _require_near(init, config, check.rms)
+    if not isinstance(init, str):
+        init = _brought_near(init, check.rms)
     given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
-    return identity_of(check.n, check.dtype, check.digest, {**config.as_dict(), "init": given, "n_init": n_init})
-
-
-def identity_of(n: int, dtype: str, content: str, configuration: Mapping[str, Any]) -> Identity:
-    """What must be the same for a run to go on where another stopped."""
-    return {
-        "psmds-dist": _installed()["psmds-dist"],
-        "input": {"points": n, "dtype": dtype, "content": content},
-        "configuration": dict(configuration),
-    }
+    configuration = {**config.as_dict(), "init": given, "n_init": n_init}
+    identity = context.attach(check.n, check.dtype, check.digest, configuration)
+    warm_up(source, config, context.executor)
+    if isinstance(init, str):
+        warm_up_start(wanted_start(init, source, config), config, source.dtype.name)
+    find = partial(_find_start, init, source, config, context)
+    (name, start, first), seconds = _saved_start(find, config, context.checkpoint.stream("start"))
+    task = partial(
+        solve, source, executor=context.executor, scale=check.rms, budget=plan.budget, on_epoch=context.on_epoch
+    )
+    others = (replace(config, seed=config.seed + k) for k in range(1, n_init))
+    tasks = [partial(task, config=first, start=start), *(partial(task, config=other) for other in others)]
+    solution, solving = _best_of_sound(tasks, context.checkpoint)
+    if solution.seed != first.seed:
+        name = "random"
+    return Embedding(solution, check, plan, first, context.ids, name, seconds + solving, versions(), identity)
 
 
 Initialization = tuple[str, Floats | None, SolverConfig]
 """Name and coordinates of a solve's start, and the configuration with the starting radius that suits it."""
 
 
-def _kept_start(
-    find: Callable[[], Initialization], config: SolverConfig, kept: CheckpointStream
+def _saved_start(
+    find: Callable[[], Initialization], config: SolverConfig, stream: CheckpointStream
 ) -> tuple[Initialization, float]:
-    """The start that was kept, or else a new one, and the seconds that it took to find."""
-    if (saved := kept.last()) is not None:
+    """The start that was saved, or else a new one, and the seconds that it took to find."""
+    if (saved := stream.last()) is not None:
         initialization = str(saved["name"]), saved["x"], replace(config, radius=float(saved["radius"]))
         return initialization, float(saved["seconds"])
     began = time.perf_counter()
@@ -223,7 +187,7 @@ def _kept_start(
     if start is not None and config.radius is not None:
         figures = {"radius": np.float64(config.radius), "seconds": np.float64(seconds)}
         arrays = {"name": np.array(name), "x": start, **figures}
-        kept.save(0, lambda: arrays)
+        stream.save(0, lambda: arrays)
     return (name, start, config), seconds
 
 
@@ -248,6 +212,16 @@ def _brought_near(x: Floats, scale: float) -> Floats:
     return np.asarray(x - step * np.round(x.mean(axis=0) / step))
 
 
+def _best_of_sound(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> tuple[Solution, float]:
+    """Solve from several starts; a start that may come of damaged rows is forgotten."""
+    try:
+        return _best_of(tasks, checkpoint)
+    except DamagedDataError:  # finding the start tests no checksums
+        if checkpoint.stream("solve-0").last() is None:
+            checkpoint.stream("start").forget()
+        raise
+
+
 def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> tuple[Solution, float]:
     """Solve from several starts; an interrupt or callback ends them all.
 
@@ -256,10 +230,10 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointSto
     best: Solution | None = None
     first, seconds = 0, 0.0
     done = checkpoint.stream("starts")
-    if (kept := done.last()) is not None:
-        best, first, seconds = Solution.from_arrays(kept), int(kept["starts"]), float(kept["spent"])
+    if (saved := done.last()) is not None:
+        best, first, seconds = Solution.from_arrays(saved), int(saved["starts"]), float(saved["spent"])
     for k, task in enumerate(tasks[first:], first):
-        found = task(kept=checkpoint.stream(f"solve-{k}"))
+        found = task(stream=checkpoint.stream(f"solve-{k}"))
         seconds += found.seconds
         if best is None or found.stress.mse < best.stress.mse:
             best = found
@@ -276,13 +250,11 @@ def _starts(best: Solution, count: int, seconds: float) -> Arrays:
     return {**best.as_arrays(), "starts": np.int64(count), "spent": np.float64(seconds)}
 
 
-def _find_start(
-    init: str | Floats, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int
-) -> Initialization:
+def _find_start(init: str | Floats, source: RowSource, config: SolverConfig, context: RunContext) -> Initialization:
     """Find the start."""
     if not isinstance(init, str):
         return "given", init, config
-    name, start = choose_start(init, source, config, executor, memory_limit)
+    name, start = choose_start(init, source, config, context.executor, context.limit)
     if start is None:
         return name, None, config
     return name, start.x, config if config.radius is not None else replace(config, radius=start.radius)
@@ -304,10 +276,10 @@ def measure(source: RowSource, embedding: Floats, executor: Executor, memory_lim
     """
     given = as_array(embedding, "embedding")
     x = _usable_start(given, source.n, given.shape[-1] if given.ndim else 0, "embedding")
-    plan = plan_run(source, SolverConfig(n_components=x.shape[1]), executor, memory_limit)
+    plan = plan_run(source, SolverConfig(n_components=x.shape[1]), RunContext.of(executor, memory_limit))
     try:
-        field = Objective(CachedRows(source, plan.budget), executor)
-        sums = field.measure(np.ascontiguousarray(x.T))
+        objective = Objective(CachedRows(source, plan.budget), executor)
+        sums = objective.measure(np.ascontiguousarray(x.T))
         _require_known(sums, source)
         return Stress.from_row_sums(sums)
     finally:
@@ -335,16 +307,11 @@ def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") 
     fill(x, given)
     if not np.isfinite(x).all():
         raise InputError(f"{wanted}, but it has NaN or infinite values.")
-    if np.abs(x).max(initial=0) > LARGEST:
+    if np.abs(x).max(initial=0) > MAX_SQUARABLE:
         raise InputError(f"{name} reaches out to {np.abs(x).max():g}, where squares overflow: scale it down.")
     return x
 
 
 def versions() -> dict[str, str]:
     """Versions of what computed a result."""
-    return {"python": platform.python_version(), **_installed()}
-
-
-@cache
-def _installed() -> dict[str, str]:
-    return {name: version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **installed()}

@@ -1,65 +1,129 @@
-"""What a run will take, said before it starts: the plan of its memory, the probe's rates and the model of its cost."""
+"""Forecast of a run before it starts: the plan of its memory, and its time by the rates of this machine.
+
+Runs over panels, which are not square, are forecast by the package that offers them under the entry point
+``psmds.forecasts``; landmark mode does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Protocol
 
-from psmds_dist.api.init import AUTO_POINTS
+from psmds_dist.api.init import auto_start, provider_of
 from psmds_dist.api.report import describe_seconds, table
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.layout import Layout, format_bytes, round_up
 from psmds_dist.core.types import InputError
-from psmds_dist.planning.cost import EPOCHS, Estimate, Job, Rates, estimate
-from psmds_dist.planning.memory import Plan, RowStorage, checking, exact, landmarks, require
+from psmds_dist.planning.cost import EPOCHS, Estimate, Job, Rates, Stage, exact_stages
+from psmds_dist.planning.memory import (
+    AFTERWARDS,
+    MemoryRequirement,
+    Plan,
+    RowStorage,
+    checking,
+    exact,
+    require,
+)
 
-LEAST, MOST, SHARE = 300, 1000, 8
-"""Landmarks that a solve of many points begins with: a share of the points, within bounds."""
+
+class Forecast(Protocol):
+    """Memory and time of a kind of run."""
+
+    reads_again: bool
+    """Whether rows are read more than once, so that it pays to cache them."""
+
+    def memory(self, rows: RowStorage, dims: int, workers: int, *, here: bool) -> Sequence[MemoryRequirement]:
+        """What a process needs: for the run first, then for what goes before it."""
+        ...
+
+    def stages(self, job: Job, rates: Rates) -> Sequence[Stage]:
+        """Stages of the run."""
+        ...
+
+    def passes(self, job: Job) -> str:
+        """Passes over the rows, in words."""
+        ...
 
 
-def plan_of(
-    rows: RowStorage, dims: int, workers: int, limit: int, *, through_landmarks: bool, read_cost: float = 1.0
-) -> Plan:
-    """Plan the memory of a run that nobody has started, or refuse.
+class ExactForecast:
+    """Memory and time of a solve on a whole matrix."""
+
+    reads_again = True
+
+    def memory(self, rows: RowStorage, dims: int, workers: int, *, here: bool) -> list[MemoryRequirement]:
+        """What the solve needs, and the check before it."""
+        return [exact(rows, dims, None, workers, here=here), checking(rows, workers, here=here)]
+
+    def stages(self, job: Job, rates: Rates) -> list[Stage]:
+        """Stages of the solve, with those of its start."""
+        return exact_stages(job, rates, provider_of(job.start).stages(job, rates) if job.start else ())
+
+    def passes(self, job: Job) -> str:
+        """Passes over the matrix, in words."""
+        return f"{job.epochs + 2 - job.checked} over the matrix (a guess)"
+
+
+@cache
+def forecast_of(panel: bool) -> Forecast:
+    """How runs over a matrix, or over a panel, are forecast.
+
+    Raises
+    ------
+    InputError
+        When no installed package forecasts runs over panels.
+    """
+    if not panel:
+        return ExactForecast()
+    for point in entry_points(group="psmds.forecasts"):
+        found: Forecast = point.load()
+        return found
+    raise InputError("no installed package plans runs over panels: install psmds-dist again, with its entry points.")
+
+
+def plan_of(rows: RowStorage, dims: int, workers: int, limit: int, *, read_cost: float = 1.0) -> Plan:
+    """Plan the memory of a run over a matrix, or over a panel, or refuse.
 
     Raises
     ------
     BudgetError
         When the limit is too small.
     """
-    local = workers == 1
-    if through_landmarks:
-        needs = landmarks(rows, dims, workers=workers, here=local)
-        return Plan.of(limit, needs, workers, read_cost, again=False)
-    needs = exact(rows, dims, None, workers, here=local)
-    require(limit, needs, checking(rows, workers, here=local))
-    return Plan.of(limit, needs, workers, read_cost)
+    forecast = forecast_of(rows.layout.width is not None)
+    needs = forecast.memory(rows, dims, workers, here=workers == 1)
+    require(limit, *needs)
+    return Plan.of(limit, needs[0], workers, read_cost, again=forecast.reads_again)
 
 
 def job_of(
     plan: Plan, dims: int, threads: int, *, epochs: int | None = None, started: bool = True, **more: bool
 ) -> Job:
-    """The job that a plan is for; by landmarks where its rows are those of a panel.
-
-    ``started`` tells whether many points begin at landmarks.
-    """
+    """The job that a plan is for; ``started`` tells whether many points begin where ``init="auto"`` does."""
     layout = plan.layout
-    begins = started and layout.width is None and layout.n >= AUTO_POINTS
-    usual = EPOCHS["landmarks" if begins else "random"]
+    chosen = auto_start(layout.n) if started and layout.width is None else "random"
+    start = "" if chosen == "random" else chosen
+    expected = provider_of(start).epochs if start else EPOCHS
     return Job(
         n=layout.n,
         dims=dims,
         workers=plan.workers,
         threads=threads,
-        landmarks=layout.width or 0,
+        width=layout.width or 0,
         itemsize=plan.needs.rows.itemsize,
         kept=plan.cached_share,
         read_cost=plan.read_cost,
-        epochs=usual if epochs is None else epochs,
-        start=max(min(LEAST, layout.n), min(MOST, layout.n // SHARE)) if begins else 0,
+        epochs=expected if epochs is None else epochs,
+        start=start,
         local=plan.workers == 1,
         **more,
     )
+
+
+def estimate(job: Job, rates: Rates) -> Estimate:
+    """Estimate the time of a run."""
+    return Estimate(tuple(forecast_of(bool(job.width)).stages(job, rates)))
 
 
 def rows_of(n: int, n_landmarks: int | None, dims: int, itemsize: int = 4) -> RowStorage:
@@ -79,7 +143,7 @@ def rows_of(n: int, n_landmarks: int | None, dims: int, itemsize: int = 4) -> Ro
 
 
 def report(plan: Plan, job: Job, rates: Rates) -> str:
-    """Say in a few lines what a run takes and what holds it up."""
+    """Describe in a few lines what a run takes and what limits it."""
     found = estimate(job, rates)
     return "\n".join([*_memory(plan, job), "", *_time(found, job), "", _stages(found)])
 
@@ -87,7 +151,7 @@ def report(plan: Plan, job: Job, rates: Rates) -> str:
 def _memory(plan: Plan, job: Job) -> Sequence[str]:
     kind = "computed, never stored" if job.computed else format_bytes(job.nbytes)
     shares = {**plan.needs.parts, "rows kept and read ahead": 0 if plan.needs.rows.resident else plan.memory.nbytes}
-    shares["evidence, once rows are let go"] = max(0, plan.needs.apart - sum(shares.values()))
+    shares[AFTERWARDS] = max(0, plan.needs.apart - sum(shares.values()))
     spent = ", ".join(f"{format_bytes(count)} {name}" for name, count in shares.items() if count)
     lines = [
         f"rows               {kind}, {plan.keeping}",
@@ -95,19 +159,18 @@ def _memory(plan: Plan, job: Job) -> Sequence[str]:
         f"least that works   {round_up(plan.needs.min_limit)} a process",
     ]
     if not job.local:
-        kind_of = landmarks if job.landmarks else exact
-        gathered = replace(kind_of(plan.needs.rows, job.dims), rows=replace(plan.needs.rows, resident=True)).min_limit
+        needs = forecast_of(bool(job.width)).memory(plan.needs.rows, job.dims, 1, here=True)[0]
+        gathered = replace(needs, rows=replace(plan.needs.rows, resident=True)).min_limit
         lines.append(f"memory here        {format_bytes(gathered)} in the process that starts the run")
     return lines
 
 
 def _time(found: Estimate, job: Job) -> Sequence[str]:
-    passes = "1 over the panel" if job.landmarks else f"{job.epochs + 2 - job.checked} over the matrix (a guess)"
     parts = found.parts
     shares = ", ".join(f"{name} {describe_seconds(seconds)}" for name, seconds in parts.items() if seconds)
     network = format_bytes(found.network_bytes)
     return (
-        f"passes             {passes}",
+        f"passes             {forecast_of(bool(job.width)).passes(job)}",
         f"time               about {describe_seconds(found.seconds)} ({shares})",
         f"bytes moved        {format_bytes(found.disk_bytes)} read, {network} through the scheduler's link",
         f"saturates first    {found.bottleneck}",

@@ -5,16 +5,18 @@ Packages offer starts under the entry point ``psmds.starts``; landmark mode does
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import BudgetError, Floats, InputError
+from psmds_dist.planning.cost import Job, Rates, Stage
 
 AUTO_POINTS = 1000
 """Points from which ``"auto"`` begins at landmarks: below, a start from random takes no longer."""
@@ -31,6 +33,9 @@ class Start:
 class Provider(Protocol):
     """What a package offers as a start."""
 
+    epochs: int
+    """Epochs to expect of a solve that begins here."""
+
     def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
         """Find a start for a matrix and what will be solved, given who works and the bytes a process may take."""
         ...
@@ -39,10 +44,14 @@ class Provider(Protocol):
         """Compile what finding a start calls in this process, for rows of a type."""
         ...
 
+    def stages(self, job: Job, rates: Rates) -> Sequence[Stage]:
+        """What finding a start takes, for a forecast."""
+        ...
+
 
 def require_start(init: str) -> dict[str, EntryPoint]:
-    """Return the starts that packages provide, by name, or refuse one that nobody does."""
-    offered = _offered()
+    """Return the starts that packages provide, by name, or refuse an unknown one."""
+    offered = offered_starts()
     if init not in ("auto", "random", *offered):
         raise InputError(
             f"init must be 'auto', 'random', {', '.join(map(repr, offered))} or coordinates, not {init!r}."
@@ -51,7 +60,7 @@ def require_start(init: str) -> dict[str, EntryPoint]:
 
 
 @cache
-def _offered() -> dict[str, EntryPoint]:
+def offered_starts() -> dict[str, EntryPoint]:
     """Starts by name; looking through all installed packages takes a while."""
     return {point.name: point for point in entry_points(group="psmds.starts")}
 
@@ -85,7 +94,7 @@ def choose_start(
     Raises
     ------
     InputError
-        When nobody provides such a start.
+        When no package provides such a start.
     BudgetError
         When the start does not fit into memory: taking another one would make the map depend on memory.
     """
@@ -94,33 +103,41 @@ def choose_start(
         return name, None
     if init != "auto":
         return name, _provided(name, source, config, executor, memory_limit)
-    with suppress(InputError):  # landmarks do not do for these data, and nobody asked for them
+    try:
         return name, _provided(name, source, config, executor, memory_limit)
-    return "random", None
+    except DamagedDataError:
+        raise
+    except InputError:  # landmarks do not suit these data, and were not asked for
+        return "random", None
 
 
 def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:
     """Name of the start that `choose_start` tries first."""
-    offered = require_start(init)
+    require_start(init)
     if init != "auto":
         return init
-    many = source.n >= AUTO_POINTS and config.radius is None and config.max_epochs > 0
-    return "landmarks" if many and "landmarks" in offered else "random"
+    return auto_start(source.n) if config.radius is None and config.max_epochs > 0 else "random"
+
+
+def auto_start(n: int) -> str:
+    """Name of the start that ``"auto"`` takes for so many points."""
+    return "landmarks" if n >= AUTO_POINTS and "landmarks" in offered_starts() else "random"
 
 
 def warm_up_start(name: str, config: SolverConfig, dtype: str) -> None:
     """Compile what finding a start calls, where a package provides it."""
-    if name in _offered():
-        _provider(name).warm_up(config, dtype)
+    if name in offered_starts():
+        provider_of(name).warm_up(config, dtype)
 
 
-def _provider(name: str) -> Provider:
-    provider: Provider = _offered()[name].load()
+def provider_of(name: str) -> Provider:
+    """Load the provider of a start."""
+    provider: Provider = offered_starts()[name].load()
     return provider
 
 
 def _provided(name: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
-    provider = _provider(name)
+    provider = provider_of(name)
     try:
         return provider(source, config, executor, memory_limit)
     except BudgetError as error:

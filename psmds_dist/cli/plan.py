@@ -95,7 +95,6 @@ def plan(matrix: str | None, options: PlanOptions) -> None:
         dims,
         workers,
         bytes_per_worker,
-        through_landmarks=options.n_landmarks is not None,
         read_cost=found.read_cost,
     )
     rates = Rates(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +17,9 @@ from psmds_dist.core.errors import AlreadyComplete, InputError, StorageError
 
 if TYPE_CHECKING:
     from psmds_dist.core.executor import Executor
+    from psmds_dist.core.sources import RowSource
     from psmds_dist.core.types import StopReason
-    from psmds_dist.solver.checkpoint import Checkpoint
+    from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
 TO_CONTINUE = "rerun the same command to continue"
 TO_RESUME = "rerun the same command with --resume to continue"
@@ -78,11 +79,12 @@ def memory_limit(cluster: ClusterOptions, executor: Executor) -> int:
     return executor.memory_limit() if limit is None else parse_bytes(limit, "--memory-limit")
 
 
-def row_names(source: Any, file: str | None) -> list[str] | None:
+def row_names(source: RowSource, file: str | None) -> list[str] | None:
     """Names of the rows of a source: those in a file if one is given, otherwise its own."""
     from psmds_dist.data.ids import read_ids
 
-    return source.ids if file is None else read_ids(file, source.n)
+    names = source.ids if file is None else read_ids(file, source.n)
+    return None if names is None else list(names)
 
 
 def require_output(output: str, overwrite: bool, *read: str) -> None:
@@ -116,12 +118,12 @@ def hint_at_unfinished_store(target: str) -> None:
     set_resume_hint(hint)
 
 
-def open_checkpoint(target: str, run: RunOptions) -> tuple[Checkpoint, bool]:
+def open_checkpoint(target: str, run: RunOptions) -> tuple[DirectoryCheckpoint, bool]:
     """Open the checkpoint of a run, and lock it and the target until the command ends.
 
     Returns
     -------
-    checkpoint : Checkpoint
+    checkpoint : DirectoryCheckpoint
         The checkpoint beside the target.
     overwrite : bool
         Whether the target may be replaced. This includes a map that was cut short, and one of the same run, which may
@@ -130,7 +132,7 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[Checkpoint, bool]:
     """
     from psmds_dist.api.results import attributes_at
     from psmds_dist.core.types import StopReason
-    from psmds_dist.solver.checkpoint import Checkpoint
+    from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
     folder = f"{os.path.abspath(target)}.checkpoint"
     _lock(target, folder)
@@ -138,7 +140,7 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[Checkpoint, bool]:
     partial_map = any(reason.resumable and reason == stored.get("stop_reason") for reason in StopReason)
     identity = stored.get("run")  # missing in a landmark map that was fitted without a checkpoint
     finished = None if partial_map or run.overwrite or identity is None else (target, identity)
-    checkpoint = Checkpoint(
+    checkpoint = DirectoryCheckpoint(
         folder,
         resume=run.resume,
         overwrite=run.overwrite and not run.resume,
@@ -158,7 +160,7 @@ def _lock(*places: str) -> None:
         click.get_current_context().with_resource(exclusive_lock(place))
 
 
-def _say_what_is_resumed(checkpoint: Checkpoint, say: Print) -> None:
+def _say_what_is_resumed(checkpoint: DirectoryCheckpoint, say: Print) -> None:
     if checkpoint.found:
         say(f"resuming from {checkpoint.folder}")
     elif checkpoint.finished is None:
@@ -176,7 +178,7 @@ def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
         raise StorageError(f"{error} The run is complete, and {saved}.") from None
 
 
-def finish_run(reason: StopReason, target: str, checkpoint: Checkpoint) -> None:
+def finish_run(reason: StopReason, target: str, checkpoint: DirectoryCheckpoint) -> None:
     """Remove the checkpoint of a run that is complete; otherwise fail and tell how to resume."""
     from psmds_dist.core.types import StopReason
 

@@ -38,14 +38,14 @@ class SolverConfig:
         Whether a point takes its best move even when it raises the error (faster), or stays (monotone).
     eps : float
         Share of the error that does not matter: the radius halves when an epoch lowers the error by at most that (see
-        `psmds_dist.solver.schedule.stall_threshold`).
+        `psmds_dist.solver.schedule.Schedule.stall_threshold`).
     radius : float or None
         Starting radius in units of the dissimilarities, at most `MAX_COORDINATE` of their root mean squares; None
         searches for one.
     radius_tol : float or None
         The solve ends once the radius is at or below this, in units of the dissimilarities; None means
         `RADIUS_TOL` of their root mean square, or where moves of that length change the error by less than ``eps``
-        (see `psmds_dist.solver.schedule.end_radius`).
+        (see `psmds_dist.solver.schedule.Schedule.end_radius`).
     max_epochs : int
         Most epochs to run; 0 returns the start.
     direction_share : float
@@ -121,6 +121,9 @@ SETTLING_RADIUS = 0.5
 
 MAX_COORDINATE = 1e4
 """Largest radius and coordinates to begin with, as multiples of the same scale."""
+
+MAX_SQUARABLE = 1e150
+"""Largest coordinate or dissimilarity: sums of squares of larger ones overflow in float64."""
 
 FLOAT32_RADIUS = 1e-4
 """Smallest radius, as a share of the same scale, at which float32 roots still tell a move's gain."""

@@ -9,12 +9,16 @@ class InputError(PsmdsError, ValueError):
     """An argument, file or matrix that cannot be used as it is."""
 
 
+class DamagedDataError(InputError):
+    """Stored data that is not as it was written: a store, a chunk, a result or a checkpoint."""
+
+
 class DissimilarityWarning(UserWarning):
     """A matrix is used, but something in it is suspicious; its text is one sentence."""
 
 
 class BudgetError(PsmdsError, MemoryError):
-    """The work cannot be done inside the memory budget."""
+    """The work does not fit into the memory budget."""
 
 
 class StorageError(PsmdsError, OSError):
@@ -26,7 +30,7 @@ class WorkerError(PsmdsError, RuntimeError):
 
 
 class ClusterLost(WorkerError):
-    """The cluster is gone, or has nobody who works; with another one a run goes on from what it has kept."""
+    """The cluster is gone, or has no workers left; a run can continue on another one from its checkpoint."""
 
 
 class ForkError(PsmdsError, RuntimeError):
@@ -34,4 +38,4 @@ class ForkError(PsmdsError, RuntimeError):
 
 
 class AlreadyComplete(Exception):
-    """A run that is asked to go on has ended already; its text is one sentence for the user."""
+    """A run that is to be continued has ended already; its text is one sentence for the user."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.arrays import fill, numbers_of
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import InputError, Ints, Rows
 from psmds_dist.data.formats import NPY, ZIP, begins_with, other_format
@@ -108,7 +109,7 @@ def load_npy(path: str) -> Numbers:
     except Exception as error:  # NumPy evaluates the header, which can end in anything where that is damaged
         if not begins_with(path, NPY) or "object" in str(error).lower():  # NumPy would advise to unpickle them
             raise other_format(path) from None
-        raise InputError(f"{path} is a damaged .npy file ({error}); write it anew with numpy.save.") from None
+        raise DamagedDataError(f"{path} is a damaged .npy file ({error}); write it anew with numpy.save.") from None
     if isinstance(values, np.ndarray):
         return np.asarray(values)
     values.close()

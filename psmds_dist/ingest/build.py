@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, InputCheck, InputError, Rows
 from psmds_dist.data.ids import check_ids
@@ -69,7 +70,7 @@ class BuildBlocks(Generic[F]):
                 lo, hi = layout.bounds(block)
                 try:
                     stored.read(lo, hi, buffer)
-                except InputError:  # damaged on the way: its source is at hand, so write it again
+                except DamagedDataError:  # its source is at hand, so write it again
                     missing.append(block)
                 else:
                     scanner.add(block, buffer[: hi - lo])

@@ -14,6 +14,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.core.config import MAX_SQUARABLE
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
@@ -103,7 +104,7 @@ def largest_usable(dtype: np.dtype[Any], typical: float = math.inf) -> float:
 
     Nor may a ``typical`` dissimilarity beside it lose its digits, where one is given.
     """
-    return min(1e37 if dtype.itemsize == 4 else 1e150, max(HUGE, OUTLYING * typical))
+    return min(1e37 if dtype.itemsize == 4 else MAX_SQUARABLE, max(HUGE, OUTLYING * typical))
 
 
 class Scanner:

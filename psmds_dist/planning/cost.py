@@ -14,18 +14,8 @@ from functools import partial
 ROUNDS = 2
 """Rounds of an epoch, each with a barrier."""
 
-EPOCHS = {"landmarks": 8, "random": 90}
-"""Epochs to expect by the start of a solve: data sets differ by a factor of two either way."""
-
-LANDMARK_EPOCHS = 18
-"""Epochs over all pairs of landmarks until they are mapped: two starts on half of them, and a few epochs for all."""
-
-PROOF = 0.8
-"""The same again for the curve of a landmark fit, with the first eighth, quarter, half and all of the landmarks."""
-
-PLACING = 30.0
-"""What placing a point against a landmark costs, in pairs of the move kernel (``--only planning``): points that fit
-exactly are placed to more digits, and cost many times as much."""
+EPOCHS = 90
+"""Epochs to expect of a solve that begins at random: data sets differ by a factor of two either way."""
 
 MEASURED = 1.0
 """What a pair costs in float64 when a map is measured, in pairs of the move kernel at two dimensions."""
@@ -51,12 +41,6 @@ TOUCHED = 5e-11
 
 LOCAL_EPOCH = 5e-4
 """Seconds of an epoch in this process beside its kernels."""
-
-CURVE = 4
-"""Maps for the curve of a landmark fit."""
-
-SMALL_EPOCHS = 60
-"""Epochs of such a map, most of them over a part of the landmarks."""
 
 ANSWER = 18
 """Bytes of a point's answer in a round."""
@@ -120,8 +104,8 @@ class Job:
         Dimensions of the map.
     workers, threads : int
         Processes, and kernel threads of each.
-    landmarks : int
-        Landmarks of a fit through them; 0 for a solve on the whole matrix.
+    width : int
+        Columns of a panel; 0 for a square matrix.
     itemsize : int
         Bytes of a number.
     kept : float
@@ -130,8 +114,8 @@ class Job:
         How often a pass reads a stored byte that is not kept.
     epochs : int
         Epochs of a solve.
-    start : int
-        Landmarks that a solve begins with; 0 for a start at random.
+    start : str
+        Name of the start that another package provides (`psmds_dist.api.init`); empty for a start at random.
     checked : bool
         Whether the input check was done before.
     computed : bool
@@ -144,12 +128,12 @@ class Job:
     dims: int = 2
     workers: int = 1
     threads: int = 1
-    landmarks: int = 0
+    width: int = 0
     itemsize: int = 4
     kept: float = 0.0
     read_cost: float = 1.0
-    epochs: int = EPOCHS["landmarks"]
-    start: int = 0
+    epochs: int = EPOCHS
+    start: str = ""
     checked: bool = False
     computed: bool = False
     local: bool = True
@@ -157,7 +141,7 @@ class Job:
     @property
     def columns(self) -> int:
         """Numbers in a row."""
-        return self.landmarks or self.n
+        return self.width or self.n
 
     @property
     def nbytes(self) -> int:
@@ -241,45 +225,20 @@ class Estimate:
         return sum(stage.network_bytes for stage in self.stages)
 
 
-def estimate(job: Job, rates: Rates) -> Estimate:
-    """Estimate a run: a solve on the whole matrix, or a fit through landmarks."""
-    return Estimate(tuple(_landmark_stages(job, rates) if job.landmarks else _exact_stages(job, rates)))
-
-
-def _exact_stages(job: Job, rates: Rates) -> Sequence[Stage]:
-    stages = [] if job.checked else [_pass("check", job, rates, pairs=CHECKED * 5 / (2 * job.dims + 1), answer=32)]
-    if job.start:
-        stages += _solved("landmark start", job, rates, job.start, proof=False)
-        stages.append(_start(job, rates))
+def exact_stages(job: Job, rates: Rates, start: Sequence[Stage] = ()) -> list[Stage]:
+    """Stages of a solve on the whole matrix, among them those of its ``start``."""
+    check = pass_over_rows("check", job, rates, pairs=CHECKED * 5 / (2 * job.dims + 1), answer=32)
+    stages = [*([] if job.checked else [check]), *start]
     first = 1 if job.kept and job.epochs else 0
     left = 1 - job.kept * first
-    epoch = partial(_pass, job=job, rates=rates, pairs=1.0, answer=ANSWER / ROUNDS, snapshot=4, rounds=ROUNDS)
+    answer = ANSWER / ROUNDS
+    epoch = partial(pass_over_rows, job=job, rates=rates, pairs=1.0, answer=answer, snapshot=4, rounds=ROUNDS)
     if first:
         stages.append(epoch("first epoch", kept=job.kept))
     stages.append(epoch("epochs", share=left, times=job.epochs - first))
     scale = MEASURED * 5 / (2 * job.dims + 1)
-    stages.append(_pass("measurement", job, rates, share=left, pairs=scale, answer=24, snapshot=8))
+    stages.append(pass_over_rows("measurement", job, rates, share=left, pairs=scale, answer=24, snapshot=8))
     return stages
-
-
-def _start(job: Job, rates: Rates) -> Stage:
-    """Everybody is placed against landmarks in the process that starts the run."""
-    seconds = job.n * job.start * PLACING / (rates.pairs(job.dims) * job.threads)
-    taken = job.n * job.start * job.itemsize
-    return Stage("placing", here=seconds, disk=taken / rates.disk, disk_bytes=taken)
-
-
-def _landmark_stages(job: Job, rates: Rates) -> Sequence[Stage]:
-    placing = _pass("placement", job, rates, pairs=PLACING, answer=8 * (job.dims + 4))
-    return [*_solved("landmarks", job, rates, job.landmarks, proof=True), placing]
-
-
-def _solved(name: str, job: Job, rates: Rates, size: int, *, proof: bool) -> list[Stage]:
-    """Landmarks are embedded where the run was started, from several starts."""
-    solves = 1 + (PROOF if proof else 0)
-    threads = min(job.threads, max(1, size**2 // (2 * PAIRS_A_THREAD)))
-    kernel = solves * LANDMARK_EPOCHS * size**2 / (rates.pairs(job.dims) * threads)
-    return [Stage(name, here=kernel + (1 + CURVE * proof) * SMALL_EPOCHS * LOCAL_EPOCH)]
 
 
 def _contended(kernel: float, made: float, threads: int) -> float:
@@ -290,11 +249,7 @@ def _contended(kernel: float, made: float, threads: int) -> float:
     return made if threads == 1 else min(made, kernel / 2)
 
 
-PAIRS_A_THREAD = 250_000
-"""Fewest pairs for which a kernel wakes another thread."""
-
-
-def _pass(
+def pass_over_rows(
     name: str,
     job: Job,
     rates: Rates,
@@ -307,7 +262,7 @@ def _pass(
     snapshot: int = 0,
     rounds: int = 1,
 ) -> Stage:
-    """Passes over all rows.
+    """Stage of passes over all rows.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """What a process holds in each kind of run, and whether that fits: the one home of memory planning. Pure.
 
 A run takes at most ``memory_limit`` bytes in a process for whatever grows with the data: coordinates, answers, rows
-kept and rows on their way. What an interpreter takes in any case is not in the limit, see `RESERVED_BYTES`.
+cached and rows in transit. What an interpreter takes in any case is not in the limit, see `RESERVED_BYTES`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ BATCH = 2**15
 PANEL_BYTES = 128_000_000
 """Most row data that a pass holds at a time in a process, where rows are stored many together."""
 
-PIECE_BYTES = 16_000_000
-"""Features, or rows of a matrix, that are held at a time on their way into a panel or out for evidence."""
-
 FLOAT64_BYTES = 8
 """Bytes of a coordinate, an answer, an index."""
 
-COPIES = 3
-"""Copies of a snapshot in a worker: received, unpacked, and the next one arriving while these are in use."""
+SNAPSHOT_COPIES = 3
+"""Copies of all coordinates in a worker: received, unpacked, and the next ones arriving while these are in use."""
+
+
+AFTERWARDS = "what follows, once rows are freed"
+"""Name of bytes that are needed when no rows are held."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class MemoryRequirement:
     def _refusal(self, limit: int) -> str:
         ahead = self.rows.min_limit - self.rows.scratch if self.rows.min_limit else 0
         spent = {**self.parts, "rows to read ahead": ahead, "reading": self.rows.min_limit - ahead}
-        spent["evidence, once rows are let go"] = max(0, self.apart - sum(spent.values()))
+        spent[AFTERWARDS] = max(0, self.apart - sum(spent.values()))
         shares = ", ".join(f"{format_bytes(count)} for {name}" for name, count in spent.items() if count)
         options = [f"raise memory_limit (--memory-limit) to {round_up(self.min_limit)}", *self.remedies]
         return (
@@ -217,8 +218,8 @@ def require(limit: int, *stages: MemoryRequirement) -> None:
     max(stages, key=lambda needs: needs.min_limit).budget(limit)
 
 
-def share(n: int, workers: int) -> int:
-    """Points that a worker may have to answer for: twice its share, as others may be lost."""
+def worker_share(n: int, workers: int) -> int:
+    """Points that a worker may have to process: twice its share, as other workers may be lost."""
     return min(n, -(-2 * n // workers))
 
 
@@ -227,7 +228,7 @@ def checking(rows: RowStorage, workers: int = 1, *, here: bool = True) -> Memory
 
     Parameters
     ----------
-    rows : Stored
+    rows : RowStorage
         The matrix.
     workers : int
         Processes that share the work.
@@ -236,10 +237,10 @@ def checking(rows: RowStorage, workers: int = 1, *, here: bool = True) -> Memory
     """
     rows = replace(rows, resident=False)  # a pass copies them, wherever they lie
     n, of_row = rows.layout.n, FLOAT64_BYTES * (2 + SKETCHES)
-    found = of_row * share(n, workers)
+    found = of_row * worker_share(n, workers)
     gathered = 2 * of_row * n + FLOAT64_BYTES * SKETCHES * n if here else found
     parts = {"the sketch of the check": 2 * FLOAT64_BYTES * SKETCHES * n, "what it finds": found + gathered}
-    remedies = (*_smaller_rows(rows), *_smaller_chunks(rows))
+    remedies = (*float32_remedy(rows), *ingest_remedy(rows))
     return MemoryRequirement(f"the check of {n:,} points", parts, rows, remedies=remedies)
 
 
@@ -248,7 +249,7 @@ def building(rows: RowStorage, workers: int = 1, *, here: bool = True) -> Memory
     needs = checking(rows, workers, here=here)
     parts = {**needs.parts, "rows being written": 2 * rows.block_bytes}
     what = f"building a store of {rows.layout.n:,} points"
-    return MemoryRequirement(what, parts, needs.rows, remedies=_smaller_rows(rows))
+    return MemoryRequirement(what, parts, needs.rows, remedies=float32_remedy(rows))
 
 
 def exact(
@@ -258,7 +259,7 @@ def exact(
 
     Parameters
     ----------
-    rows : Stored
+    rows : RowStorage
         The matrix.
     dims : int
         Dimensions of the map.
@@ -272,14 +273,14 @@ def exact(
     n = rows.layout.n
     steps = (axes or dims) * guided
     parts = {
-        "coordinates": FLOAT64_BYTES * n * dims * (_MAPS if here else COPIES),
+        "coordinates": FLOAT64_BYTES * n * dims * (_MAPS if here else SNAPSHOT_COPIES),
         "answers": FLOAT64_BYTES
-        * ((_ANSWERS_HERE + steps) * n if here else (_ANSWERS + 2 * steps) * share(n, workers)),
-        "scratch of the kernel": FLOAT64_BYTES * _batch(rows) * (2 * (axes or dims) + _OF_BATCH),
+        * ((_ANSWERS_HERE + steps) * n if here else (_ANSWERS + 2 * steps) * worker_share(n, workers)),
+        "scratch of the kernel": FLOAT64_BYTES * batch_points(rows) * (2 * (axes or dims) + POINT_SCRATCH),
     }
     remedies = (
-        *_smaller_rows(rows),
-        *_smaller_chunks(rows),
+        *float32_remedy(rows),
+        *ingest_remedy(rows),
         "embed landmarks instead of the whole matrix (psmds landmarks fit)",
     )
     return MemoryRequirement(f"a map of {n:,} points in {dims} dimensions", parts, rows, remedies=remedies)
@@ -295,96 +296,22 @@ _ANSWERS_HERE = 10
 _ANSWERS = 7
 """Numbers a point in a worker's answer, and in the same on its way."""
 
-_OF_BATCH = 10
+POINT_SCRATCH = 10
 """Numbers a point of a kernel call beside the gains."""
 
 
-def panel_pass(panel: RowStorage) -> MemoryRequirement:
-    """What writing and checking a panel needs: a block on its way to the disk, and what tells of its entries."""
-    return MemoryRequirement("a pass over the panel", {"rows being written": 2 * panel.block_bytes}, panel)
-
-
-def landmarks(
-    panel: RowStorage,
-    dims: int,
-    refine: str = "none",
-    workers: int = 1,
-    *,
-    here: bool = True,
-    named: bool = False,
-    of_matrix: bool = False,
-) -> MemoryRequirement:
-    """What a fit through landmarks needs, beside the polish on a whole matrix (`exact`).
-
-    Parameters
-    ----------
-    panel : Stored
-        Dissimilarities to the landmarks.
-    dims : int
-        Dimensions of the map.
-    refine : str
-        The refinement: one through the panel holds several placements.
-    workers, here
-        As in `checking`.
-    named : bool
-        Whether points have names.
-    of_matrix : bool
-        Whether the panel is taken out of a whole matrix, whose rows are read for evidence too.
-    """
-    n, size = panel.layout.n, panel.layout.columns
-    through = refine == "panel"
-    apart = 0
-    if here:
-        placements = 4 if through else 1
-        parts = {
-            "landmarks": panel.itemsize * size**2,
-            "places and residuals": FLOAT64_BYTES * n * (placements * placed(dims) + (dims + 3 if through else 2)),
-            "names": _NAME * n * named,
-        }
-        evidence = min(PIECE_BYTES, _EVIDENCE * n * panel.itemsize) if of_matrix else 0
-        apart = FLOAT64_BYTES * n * (4 * dims + 5) + _NAME * n * named + _SQUARE * size**2 + evidence
-    else:
-        parts = {
-            "places and residuals": FLOAT64_BYTES * share(n, workers) * (2 * placed(dims) + 1),
-            "places to start from": FLOAT64_BYTES * COPIES * n * dims * through,
-        }
-    parts["scratch of the kernel"] = FLOAT64_BYTES * _batch(panel) * (4 * dims + _OF_BATCH)
-    fewer = ("take fewer landmarks (--n-landmarks)",) if size > _MANY else ()
-    return MemoryRequirement(
-        f"a map of {n:,} points by {size:,} landmarks", parts, panel, apart, (*_smaller_rows(panel), *fewer)
-    )
-
-
-def placed(dims: int) -> int:
-    """Numbers of a placed point: coordinates, residual, squares and known landmarks."""
-    return dims + 3
-
-
-_SQUARE = 40
-"""Bytes for each pair of landmarks while their dissimilarities are checked, turned, averaged and squared."""
-
-_EVIDENCE = 100
-"""Rows of a matrix that are read for evidence."""
-
-_NAME = 160
-"""Bytes of a point's name."""
-
-_MANY = 1000
-"""Landmarks from which fewer may be enough."""
-
-
-def _batch(rows: RowStorage) -> int:
+def batch_points(rows: RowStorage) -> int:
     """Points of the largest kernel call."""
     return min(rows.layout.n, max(BATCH, rows.run_blocks * rows.layout.rows))
 
 
-def _smaller_rows(rows: RowStorage) -> tuple[str, ...]:
-    """A way to need fewer bytes for rows."""
+def float32_remedy(rows: RowStorage) -> tuple[str, ...]:
+    """Advice for a run that needs fewer bytes for rows."""
     return ("use float32 (--dtype float32)",) if rows.itemsize > 4 and not rows.resident else ()
 
 
-def _smaller_chunks(rows: RowStorage) -> tuple[str, ...]:
-    """A way to need fewer bytes for chunks."""
+def ingest_remedy(rows: RowStorage) -> tuple[str, ...]:
+    """Advice for a run that needs fewer bytes for chunks."""
     return ("turn it into chunks of whole rows once (psmds ingest)",) if rows.scratch > rows.block_bytes else ()
 
 

@@ -1,4 +1,4 @@
-"""Pure decisions of the solve: random numbers, rounds, the radius, and when to stop.
+"""Pure decisions of the solve: rounds, axes, the radius, and when to stop.
 
 Everything here is a function of its arguments, so a run can be replayed from any epoch.
 """
@@ -8,18 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from psmds_dist.core.config import FLOAT32_RADIUS, FLOAT32_SCALE, RADIUS_TOL, SETTLING_RADIUS, SolverConfig
 from psmds_dist.core.layout import Layout
+from psmds_dist.core.rng import RandomStream, generator
 from psmds_dist.core.types import Floats, StopReason
 
-START, ROUNDS, AXES, SAMPLE, NUDGE = range(5)
-"""Streams of random numbers, so that drawing more of one never shifts another."""
-
-NUDGE_SHARE = 1e-3
-"""How far a start is nudged before guided moves, as a share of the first radius."""
+JITTER_SHARE = 1e-3
+"""Displacement of a given start before guided moves, as a share of the first radius."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +61,123 @@ class EpochReport:
         return float(self.error / self.x.shape[1] ** 2)
 
 
-def generator(seed: int, stream: int, epoch: int = 0) -> np.random.Generator:
-    """Counter-based random numbers of one stream and epoch."""
-    return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, stream, epoch]))
+@dataclass(frozen=True)
+class Schedule:
+    """The rules of a solve: what each epoch does, how the radius falls, and when to stop.
 
+    Attributes
+    ----------
+    config : SolverConfig
+        What the solve is asked to do.
+    scale : float
+        Root mean square dissimilarity.
+    layout : Layout
+        Blocks of the matrix.
+    dtype : dtype
+        Type of its rows.
+    """
 
-def starting_points(n: int, config: SolverConfig, scale: float) -> Floats:
-    """Uniform coordinates whose root mean square distance is ``scale``, shape ``(L, n)``."""
-    half = scale * math.sqrt(3 / (2 * config.n_components))
-    return generator(config.seed, START).uniform(-half, half, (config.n_components, n))
+    config: SolverConfig
+    scale: float
+    layout: Layout
+    dtype: np.dtype[Any]
 
+    def plan(self, state: State) -> EpochPlan:
+        """Decide what the next epoch does; the certificate of a monotone solve is for moves along all axes."""
+        certifies = self.certifies(state.radius)
+        return EpochPlan(
+            radius=state.radius,
+            rounds=halves(self.layout, self.config.seed, state.epoch),
+            axes=tuple(range(self.config.n_components)) if certifies else self.sampled_axes(state.epoch),
+            dtype=self.arithmetic(state.radius),
+            guided=self.config.guided and not certifies,
+        )
 
-def jittered(x: Floats, radius: float, seed: int) -> Floats:
-    """Coordinates a little off those given: gradients never lead out of a plane in which all points lie."""
-    return x + NUDGE_SHARE * radius * generator(seed, NUDGE).standard_normal(x.shape)
+    def advance(self, state: State, report: EpochReport) -> tuple[State, StopReason | None]:
+        """Take an epoch's report into the state, halve the radius when progress stalled, and say whether to stop.
+
+        A monotone solve leaves its last radius only when no point moved: that is its certificate.
+        """
+        config = self.config
+        threshold = self.stall_threshold(state.radius, report.mse) * report.error
+        stalled = not state.error - report.error > threshold  # also true for NaN, from errors that overflowed
+        after = State(report.x, state.radius, state.epoch + 1, report.error)
+        if report.error == 0:
+            return after, StopReason.PERFECT
+        if stalled:
+            half = replace(after, radius=state.radius / 2)
+            last = half.radius <= self.end_radius(report.mse)
+            if last and (config.bad_moves or report.moved == 0):
+                return after, StopReason.RADIUS
+            after = after if last else half
+        if after.epoch >= config.max_epochs:
+            return after, StopReason.EPOCHS
+        return after, None
+
+    def end_radius(self, mse: float = 0.0) -> float:
+        """Radius at or below which a solve with that mean squared error ends.
+
+        Points that are displaced by up to ``r`` along each axis change a mean squared error by about ``r^2 / 6``. Once
+        that is no more than a share ``eps`` of it, smaller radii would only polish noise. A monotone solve continues
+        all the same: its certificate is for a radius that is known from the beginning.
+        """
+        config, scale = self.config, self.scale
+        if config.radius_tol is not None:
+            return config.radius_tol
+        noise = math.sqrt(6 * config.eps * min(mse, scale * scale)) if config.bad_moves else 0.0
+        return max(RADIUS_TOL * scale, noise)
+
+    def stall_threshold(self, radius: float, mse: float) -> float:
+        """Share of the error that an epoch must gain; where it gains less, the radius halves.
+
+        From a random start that is ``eps``: epochs that gain little still lead out of poor maps. A solve that begins
+        with a radius small beside the residuals only settles a map that has its shape. There halving is sure to gain
+        what moves of twice the needed length cost, about ``(2 r)^2 / 6`` of the mean squared error, and an epoch that
+        gains less wastes its pass.
+        """
+        config, residual = self.config, math.sqrt(mse)
+        settling = config.radius is not None and config.radius <= SETTLING_RADIUS * residual
+        return max(config.eps, 2 / 3 * (radius / residual) ** 2) if settling and config.bad_moves else config.eps
+
+    def certifies(self, radius: float) -> bool:
+        """Whether this is the last radius of a monotone solve, at whose end no single move may improve the map."""
+        return not self.config.bad_moves and radius / 2 <= self.end_radius()
+
+    def arithmetic(self, radius: float) -> str:
+        """Type of the kernel's arithmetic.
+
+        Float64 for float64 rows, for radii too small or too large for float32, for data whose squares float32 cannot
+        hold, and for the last radius of a monotone solve, whose certificate must not rest on rounding.
+        """
+        low, high = FLOAT32_SCALE
+        scale_fits = self.dtype == np.float32 and low < self.scale < high
+        fits = scale_fits and FLOAT32_RADIUS * self.scale <= radius < high
+        return "float32" if fits and not self.certifies(radius) else "float64"
+
+    def sampled_axes(self, epoch: int) -> tuple[int, ...]:
+        """Axes tried in an epoch: all of them, or a random share drawn for this epoch."""
+        dims, count = self.config.n_components, self.config.tried_axes
+        if count == dims:
+            return tuple(range(dims))
+        drawn = generator(self.config.seed, RandomStream.AXES, epoch).permutation(dims)[:count]
+        return tuple(sorted(int(axis) for axis in drawn))
+
+    def starting_points(self) -> Floats:
+        """Uniform coordinates whose root mean square distance is that of the data, shape ``(L, n)``."""
+        dims = self.config.n_components
+        half = self.scale * math.sqrt(3 / (2 * dims))
+        return generator(self.config.seed, RandomStream.START).uniform(-half, half, (dims, self.layout.n))
+
+    def jittered(self, state: State) -> State:
+        """State with slightly displaced points: gradients never lead out of a plane in which all points lie."""
+        noise = generator(self.config.seed, RandomStream.JITTER).standard_normal(state.x.shape)
+        return replace(state, x=state.x + JITTER_SHARE * state.radius * noise)
+
+    def sample_blocks(self, points: int = 512) -> tuple[int, ...]:
+        """Blocks whose rows serve as a small sample of the matrix, at least ``points`` of them where there are."""
+        count = min(self.layout.count, -(-points // self.layout.rows))
+        chosen = generator(self.config.seed, RandomStream.SAMPLE).permutation(self.layout.count)[:count]
+        return tuple(sorted(int(b) for b in chosen))
 
 
 def halves(layout: Layout, seed: int, epoch: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -84,101 +186,9 @@ def halves(layout: Layout, seed: int, epoch: int) -> tuple[tuple[int, ...], tupl
     Pairs keep both rounds equally large on every worker that owns whole pairs.
     """
     pairs = -(-layout.count // 2)
-    first = 2 * np.arange(pairs) + generator(seed, ROUNDS, epoch).integers(0, 2, pairs)
+    first = 2 * np.arange(pairs) + generator(seed, RandomStream.ROUNDS, epoch).integers(0, 2, pairs)
     second = first ^ 1
     return tuple(first[first < layout.count].tolist()), tuple(second[second < layout.count].tolist())
-
-
-def sampled_axes(config: SolverConfig, epoch: int) -> tuple[int, ...]:
-    """Axes tried in an epoch: all of them, or a random share drawn for this epoch."""
-    dims, count = config.n_components, config.tried_axes
-    if count == dims:
-        return tuple(range(dims))
-    return tuple(sorted(int(a) for a in generator(config.seed, AXES, epoch).permutation(dims)[:count]))
-
-
-def arithmetic(radius: float, config: SolverConfig, scale: float, dtype: np.dtype[np.generic]) -> str:
-    """Type of the kernel's arithmetic.
-
-    Float64 for float64 rows, for radii too small or too large for float32, for data whose squares float32 cannot
-    hold, and for the last radius of a monotone solve, whose certificate must not rest on rounding.
-    """
-    low, high = FLOAT32_SCALE
-    fits = dtype == np.float32 and FLOAT32_RADIUS * scale <= radius < high and low < scale < high
-    return "float32" if fits and not certifying(radius, config, scale) else "float64"
-
-
-def certifying(radius: float, config: SolverConfig, scale: float) -> bool:
-    """Whether this is the last radius of a monotone solve, at whose end no single move may improve the map."""
-    return not config.bad_moves and radius / 2 <= end_radius(config, scale)
-
-
-def plan_epoch(
-    state: State, config: SolverConfig, layout: Layout, scale: float, dtype: np.dtype[np.generic]
-) -> EpochPlan:
-    """Decide what the next epoch does; the certificate of a monotone solve is for moves along all axes."""
-    every = certifying(state.radius, config, scale)
-    return EpochPlan(
-        radius=state.radius,
-        rounds=halves(layout, config.seed, state.epoch),
-        axes=tuple(range(config.n_components)) if every else sampled_axes(config, state.epoch),
-        dtype=arithmetic(state.radius, config, scale, dtype),
-        guided=config.guided and not every,
-    )
-
-
-def end_radius(config: SolverConfig, scale: float, mse: float = 0.0) -> float:
-    """Radius at or below which a solve with that mean squared error ends.
-
-    Points that are displaced by up to ``r`` along each axis change a mean squared error by about ``r^2 / 6``. Once
-    that is no more than a share ``eps`` of it, smaller radii would only polish noise. A monotone solve goes on all
-    the same: its certificate is for a radius that is known from the beginning.
-    """
-    if config.radius_tol is not None:
-        return config.radius_tol
-    noise = math.sqrt(6 * config.eps * min(mse, scale * scale)) if config.bad_moves else 0.0
-    return max(RADIUS_TOL * scale, noise)
-
-
-def stall_threshold(radius: float, mse: float, config: SolverConfig) -> float:
-    """Share of the error, gained by an epoch, that no longer pays: the radius halves.
-
-    From a random start that is ``eps``: epochs that gain little still lead out of poor maps. A solve that begins with
-    a radius small beside the residuals only settles a map that has its shape. There halving is sure to gain what moves
-    of twice the needed length cost, about ``(2 r)^2 / 6`` of the mean squared error, and an epoch that gains less
-    wastes its pass.
-    """
-    residual = math.sqrt(mse)
-    settling = config.radius is not None and config.radius <= SETTLING_RADIUS * residual
-    return max(config.eps, 2 / 3 * (radius / residual) ** 2) if settling and config.bad_moves else config.eps
-
-
-def advance(state: State, report: EpochReport, config: SolverConfig, scale: float) -> tuple[State, StopReason | None]:
-    """Take an epoch's report into the state, halve the radius when progress stalled, and say whether to stop.
-
-    A monotone solve leaves its last radius only when no point moved: that is its certificate.
-    """
-    little = stall_threshold(state.radius, report.mse, config) * report.error
-    stalled = not state.error - report.error > little  # so worded for errors that overflowed
-    after = State(report.x, state.radius, state.epoch + 1, report.error)
-    if report.error == 0:
-        return after, StopReason.PERFECT
-    if stalled:
-        half = replace(after, radius=state.radius / 2)
-        last = half.radius <= end_radius(config, scale, report.mse)
-        if last and (config.bad_moves or report.moved == 0):
-            return after, StopReason.RADIUS
-        after = after if last else half
-    if after.epoch >= config.max_epochs:
-        return after, StopReason.EPOCHS
-    return after, None
-
-
-def sample_blocks(layout: Layout, seed: int, points: int = 512) -> tuple[int, ...]:
-    """Blocks whose rows serve as a small sample of the matrix, at least ``points`` of them where there are."""
-    count = min(layout.count, -(-points // layout.rows))
-    chosen = generator(seed, SAMPLE).permutation(layout.count)[:count]
-    return tuple(sorted(int(b) for b in chosen))
 
 
 def search_radius(first: float, improves: Callable[[float], bool], tries: int = 8) -> float:

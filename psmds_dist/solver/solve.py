@@ -1,4 +1,4 @@
-"""The one loop: plan an epoch, run it, take its report, until a reason to stop."""
+"""The loop of a solve: plan an epoch, run it, advance by its report, until there is a reason to stop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from psmds_dist.core.stress import Stress, canonical
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.solver import schedule
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Arrays, CheckpointStream
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
-from psmds_dist.solver.schedule import EpochReport, State
+from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
+from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])
@@ -65,17 +65,17 @@ class Solution:
         }
 
     @classmethod
-    def from_arrays(cls, kept: Arrays) -> Solution:
+    def from_arrays(cls, saved: Arrays) -> Solution:
         """Inverse of `as_arrays`."""
-        whole = {name: values if values.ndim else values.item() for name, values in kept.items()}
-        stress = Stress(**{name: whole[name] for name in Stress.__dataclass_fields__})
-        own = {name: whole[name] for name in cls.__dataclass_fields__ if name != "stress"}
-        return cls(**{**own, "stress": stress, "stop_reason": StopReason(whole["stop_reason"])})
+        values = {name: array if array.ndim else array.item() for name, array in saved.items()}
+        stress = Stress(**{name: values[name] for name in Stress.__dataclass_fields__})
+        own = {name: values[name] for name in cls.__dataclass_fields__ if name != "stress"}
+        return cls(**{**own, "stress": stress, "stop_reason": StopReason(values["stop_reason"])})
 
 
 @dataclass
-class _Run:
-    """What the loop keeps besides the state: history, and the best map met so far."""
+class _Progress:
+    """State of the loop with its history and the best map met so far."""
 
     state: State
     began: float
@@ -84,21 +84,15 @@ class _Run:
     outcome: StopReason | None = None
 
     def record(self, report: EpochReport, radius: float, end_radius: float) -> EpochEvent:
-        n = report.x.shape[1]
         if report.error < self.best[0]:
             self.best = (report.error, self.state.x)
-        row = (
-            self.state.epoch + 1,
-            radius,
-            report.mse,
-            time.perf_counter() - self.began,
-            report.moved / n,
-        )
+        seconds = time.perf_counter() - self.began
+        row = (self.state.epoch + 1, radius, report.mse, seconds, report.moved / report.x.shape[1])
         self.rows.append(row)
         return EpochEvent(*row, end_radius=end_radius)
 
     def as_arrays(self) -> Arrays:
-        """All that a later process needs to go on from here."""
+        """All that a later process needs to continue from here."""
         return {
             "x": self.state.x,
             "radius": np.float64(self.state.radius),
@@ -109,13 +103,19 @@ class _Run:
             "outcome": np.array(self.outcome or ""),
         }
 
-    def restore(self, kept: Arrays) -> None:
+    def restore(self, saved: Arrays) -> None:
         """Inverse of `as_arrays`."""
-        self.rows = kept["history"].tolist()
-        self.state = State(kept["x"], float(kept["radius"]), len(self.rows), float(kept["error"]))
-        self.best = (float(kept["best_error"]), kept["best_x"])
-        self.outcome = StopReason(outcome) if (outcome := str(kept["outcome"])) else None
+        self.rows = saved["history"].tolist()
+        self.state = State(saved["x"], float(saved["radius"]), len(self.rows), float(saved["error"]))
+        self.best = (float(saved["best_error"]), saved["best_x"])
+        self.outcome = StopReason(outcome) if (outcome := str(saved["outcome"])) else None
         self.began -= self.rows[-1][3]
+
+    def cut_short(self, reason: StopReason, stream: CheckpointStream) -> None:
+        """End the solve, but save its state as that of one which continues."""
+        if self.state.epoch:
+            stream.save(self.state.epoch, self.as_arrays, now=True)
+        self.outcome = self.outcome or reason
 
 
 def solve(
@@ -127,7 +127,7 @@ def solve(
     budget: int,
     start: Floats | None = None,
     on_epoch: OnEpoch | None = None,
-    kept: CheckpointStream = NO_CHECKPOINT,
+    stream: CheckpointStream = NO_CHECKPOINT,
 ) -> Solution:
     """Embed a dissimilarity matrix by pattern search.
 
@@ -138,7 +138,7 @@ def solve(
     config : SolverConfig
         What to do.
     executor : Executor
-        Who does it.
+        Where the work runs.
     scale : float
         Root mean square dissimilarity.
     budget : int
@@ -146,9 +146,9 @@ def solve(
     start : (n, L) ndarray, optional
         Where to begin; uniform random coordinates of the same scale by default.
     on_epoch : callable, optional
-        Told of every epoch; returning True ends the solve.
-    kept : CheckpointStream, optional
-        Where its state is kept after epochs; a solve goes on from the last one there, to the same bits.
+        Called after every epoch; returning True ends the solve.
+    stream : CheckpointStream, optional
+        Where the state is saved after epochs; a solve continues from the last one there, to the same bits.
 
     Returns
     -------
@@ -156,102 +156,97 @@ def solve(
         The last map, or the best one met on the way where that is better. An interrupt (Ctrl-C) or the loss of the
         cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
-    task = Objective(CachedRows(source, budget), executor)
     began = time.perf_counter()
-    x = schedule.starting_points(source.n, config, scale) if start is None else np.ascontiguousarray(start.T, float)
-    run = _Run(State(x, radius=config.radius or scale), began)
+    objective = Objective(CachedRows(source, budget), executor)
+    schedule = Schedule(config, scale, objective.rows.layout, source.dtype)
+    x = schedule.starting_points() if start is None else np.ascontiguousarray(start.T, float)
+    progress = _Progress(State(x, radius=config.radius or scale), began)
     try:
-        if (saved := kept.last()) is not None:
-            run.restore(saved)
+        if (saved := stream.last()) is not None:
+            progress.restore(saved)
         elif config.max_epochs:
-            run.state = _first_state(task, run.state, config, scale, given=start is not None)
-        _loop(run, task, config, scale, on_epoch, kept)
+            progress.state = _first_state(objective, progress.state, schedule, given=start is not None)
+        _loop(progress, objective, schedule, on_epoch, stream)
     except KeyboardInterrupt:
-        _cut_short(run, StopReason.INTERRUPTED, kept)
+        progress.cut_short(StopReason.INTERRUPTED, stream)
     except WorkerError as error:
-        if not run.rows:
+        if not progress.rows:
             raise
-        _cut_short(run, StopReason.LOST if isinstance(error, ClusterLost) else StopReason.FATAL, kept)
-    return _finish(run, task, config)
-
-
-def _cut_short(run: _Run, why: StopReason, kept: CheckpointStream) -> None:
-    """End a solve, but keep its state as that of one which goes on."""
-    if run.state.epoch:
-        kept.save(run.state.epoch, run.as_arrays, now=True)
-    run.outcome = run.outcome or why
+        progress.cut_short(StopReason.LOST if isinstance(error, ClusterLost) else StopReason.FATAL, stream)
+    return _finish(progress, objective, config.seed)
 
 
 def _loop(
-    run: _Run, task: Objective, config: SolverConfig, scale: float, on_epoch: OnEpoch | None, kept: CheckpointStream
+    progress: _Progress, objective: Objective, schedule: Schedule, on_epoch: OnEpoch | None, stream: CheckpointStream
 ) -> None:
-    epoch: Epoch = bad_moves_epoch if config.bad_moves else monotone_epoch
-    run.outcome = StopReason.EPOCHS if config.max_epochs == 0 else run.outcome
-    while run.outcome is None:
-        plan = schedule.plan_epoch(run.state, config, task.rows.layout, scale, task.rows.source.dtype)
-        report = epoch(task, run.state, plan)
-        event = run.record(report, plan.radius, schedule.end_radius(config, scale, report.mse))
-        run.state, run.outcome = schedule.advance(run.state, report, config, scale)
-        kept.save(run.state.epoch, run.as_arrays)
+    config = schedule.config
+    run_epoch: Epoch = bad_moves_epoch if config.bad_moves else monotone_epoch
+    progress.outcome = StopReason.EPOCHS if config.max_epochs == 0 else progress.outcome
+    while progress.outcome is None:
+        plan = schedule.plan(progress.state)
+        report = run_epoch(objective, progress.state, plan)
+        event = progress.record(report, plan.radius, schedule.end_radius(report.mse))
+        progress.state, progress.outcome = schedule.advance(progress.state, report)
+        stream.save(progress.state.epoch, progress.as_arrays)
         answer = on_epoch(event) if on_epoch is not None else None
         if isinstance(answer, bool | np.bool_) and answer:
-            run.outcome = run.outcome or StopReason.CALLBACK
+            progress.outcome = progress.outcome or StopReason.CALLBACK
 
 
-def _first_state(task: Objective, state: State, config: SolverConfig, scale: float, *, given: bool) -> State:
-    """Where the first epoch begins."""
-    if config.radius is None:
-        state = replace(state, radius=_starting_radius(task, state.x, replace(config, moves="axes"), scale))
-    if config.guided and given:
-        state = replace(state, x=schedule.jittered(state.x, state.radius, config.seed))
-    return state
+def _first_state(objective: Objective, state: State, schedule: Schedule, *, given: bool) -> State:
+    """State before the first epoch."""
+    if schedule.config.radius is None:
+        state = replace(state, radius=_starting_radius(objective, state.x, schedule))
+    return schedule.jittered(state) if schedule.config.guided and given else state
 
 
-def _starting_radius(task: Objective, x: Floats, config: SolverConfig, scale: float) -> float:
+def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> float:
     """Search the starting radius on a sample of the matrix, from the sampled part of the same start."""
-    blocks = schedule.sample_blocks(task.rows.layout, config.seed)
-    columns = points_of(task.rows.layout, blocks)
-    (part,) = gather(task.executor, SelectColumns(task.rows, columns), task.rows.layout, blocks)
-    matrix = ArrayRows(np.ascontiguousarray(part), str(part.dtype))  # resident, so it pushes no held rows out
+    rows = objective.rows
+    blocks = schedule.sample_blocks()
+    columns = points_of(rows.layout, blocks)
+    (part,) = gather(objective.executor, SelectColumns(rows, columns), rows.layout, blocks)
+    matrix = ArrayRows(np.ascontiguousarray(part), str(part.dtype))  # in memory, so it evicts no cached rows
     sample = Objective(CachedRows(matrix, budget=part.nbytes), InProcessExecutor())
-    state = State(np.ascontiguousarray(x[:, columns]), scale)
+    along_axes = replace(schedule.config, moves="axes")
+    schedule = replace(schedule, config=along_axes, layout=sample.rows.layout, dtype=part.dtype)
+    state = State(np.ascontiguousarray(x[:, columns]), schedule.scale)
     before = sample.measure(state.x)[:, 0].sum()
 
     def improves(radius: float) -> bool:
         trial = replace(state, radius=radius)
-        plan = schedule.plan_epoch(trial, config, sample.rows.layout, scale, part.dtype)
-        after = bad_moves_epoch(sample, trial, plan).x
+        after = bad_moves_epoch(sample, trial, schedule.plan(trial)).x
         return bool(sample.measure(after)[:, 0].sum() < before)
 
-    return schedule.search_radius(scale, improves)
+    return search_radius(schedule.scale, improves)
 
 
-def _finish(run: _Run, task: Objective, config: SolverConfig) -> Solution:
+def _finish(progress: _Progress, objective: Objective, seed: int) -> Solution:
     """Measure the last map; take the best one met on the way instead where its exact error is lower."""
-    embedding, stress = _measured(run.state.x, task)
-    raw = run.state.x
-    n = raw.shape[1]
-    if run.best[0] < stress.mse * n**2:
-        other, other_stress = _measured(run.best[1], task)
+    raw = progress.state.x
+    embedding, stress = _measured(raw, objective)
+    error, x = progress.best
+    if error < stress.mse * raw.shape[1] ** 2:
+        other, other_stress = _measured(x, objective)
         if other_stress.mse < stress.mse:
-            embedding, stress, raw = other, other_stress, run.best[1]
-    assert run.outcome is not None
+            embedding, stress, raw = other, other_stress, x
+    assert progress.outcome is not None
     return Solution(
         embedding=embedding,
         raw_embedding=np.ascontiguousarray(raw.T),
         stress=stress,
-        history=np.array(run.rows, dtype=HISTORY),
-        stop_reason=run.outcome,
-        radius=float(run.rows[-1][1]) if run.rows else run.state.radius,
-        seed=config.seed,
-        seconds=time.perf_counter() - run.began,
+        history=np.array(progress.rows, dtype=HISTORY),
+        stop_reason=progress.outcome,
+        radius=float(progress.rows[-1][1]) if progress.rows else progress.state.radius,
+        seed=seed,
+        seconds=time.perf_counter() - progress.began,
     )
 
 
-def _measured(x: Floats, task: Objective) -> tuple[Floats, Stress]:
+def _measured(x: Floats, objective: Objective) -> tuple[Floats, Stress]:
     embedding = canonical(x.T)
     try:
-        sums = task.measure(np.ascontiguousarray(embedding.T))
+        sums = objective.measure(np.ascontiguousarray(embedding.T))
     except (KeyboardInterrupt, WorkerError):  # the map matters more than its figures
         return embedding, Stress.unknown(x.shape[1])
     return embedding, Stress.from_row_sums(sums)

@@ -68,14 +68,14 @@ A move is the number of a direction (int16) or, guided, a step of its own (one f
 class Propose:
     """Find the best move along an axis of every point of some blocks against one snapshot of the coordinates."""
 
-    held: CachedRows
+    rows: CachedRows
     x: Rows
     radius: float
     axes: tuple[int, ...]
 
     def __call__(self, blocks: Sequence[int]) -> Proposal:
         """Return the proposals for ``blocks``; a tie goes to the first move."""
-        return self.held.collect(blocks, self._best)
+        return self.rows.collect(blocks, self._best)
 
     def _best(self, batch: Batch) -> Proposal:
         axes = np.asarray(self.axes, dtype=np.int64)
@@ -96,24 +96,24 @@ class ProposeGradientSteps(Propose):
 class Measure:
     """Exact row sums for given coordinates."""
 
-    held: CachedRows
+    rows: CachedRows
     x: Floats
 
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
         """Return ``(k, 3)`` sums as `psmds_dist.kernels.moves.row_sums` gives them."""
-        return self.held.collect(blocks, lambda b: (moves.row_sums(b.rows, b.slots, b.points, self.x),))
+        return self.rows.collect(blocks, lambda b: (moves.row_sums(b.rows, b.slots, b.points, self.x),))
 
 
 @dataclass(frozen=True)
 class SelectColumns:
     """Some columns of the rows of some blocks."""
 
-    held: CachedRows
+    rows: CachedRows
     columns: Ints
 
     def __call__(self, blocks: Sequence[int]) -> tuple[Rows]:
         """Return the ``(k, columns)`` part of the matrix."""
-        return self.held.collect(blocks, lambda b: (b.rows[np.ix_(b.slots, self.columns)],))
+        return self.rows.collect(blocks, lambda b: (b.rows[np.ix_(b.slots, self.columns)],))
 
 
 def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layout, blocks: Sequence[int]) -> A:

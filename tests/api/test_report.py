@@ -42,7 +42,7 @@ def test_time_left_is_about_right_when_the_pace_is_steady(epochs_each):
         assert true / 2 - 0.5 * epochs_each <= guess <= 2 * true + epochs_each
 
 
-FLOAT64_BYTES = {
+REAL_RUNS = {
     "digits": [10, 8, 6, 7, 5, 5, 4, 3, 1, 2, 1, 1, 1],
     "five dimensions": [4, 7, 11, 10, 7, 8, 6, 4, 1, 2, 1, 1, 1],
     "exact": [6, 5, 5, 5, 5, 3, 5, 5, 4, 5, 5, 5, 5],
@@ -50,10 +50,10 @@ FLOAT64_BYTES = {
 """Epochs at each radius of real runs."""
 
 
-@pytest.mark.parametrize("run", FLOAT64_BYTES)
+@pytest.mark.parametrize("run", REAL_RUNS)
 def test_time_left_of_real_runs_is_honest(run):
-    radii = [0.5**k for k, count in enumerate(FLOAT64_BYTES[run]) for _ in range(count)]
-    told = events(radii, end_radius=0.5 ** len(FLOAT64_BYTES[run]), pace=0.2)
+    radii = [0.5**k for k, count in enumerate(REAL_RUNS[run]) for _ in range(count)]
+    told = events(radii, end_radius=0.5 ** len(REAL_RUNS[run]), pace=0.2)
     left = TimeLeft()
     for event in told[5:]:
         guess, truth = left.update(event), told[-1].seconds - event.seconds

@@ -17,7 +17,7 @@ from psmds_dist.api.embed import embed
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Checkpoint, CheckpointStore
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, DirectoryCheckpoint
 from tests.benchmarks.harness import Record, Settings, held, show, show_held
 
 N = 20_000
@@ -33,7 +33,7 @@ def keeping(settings: Settings) -> list[Record]:
     for _ in range(REPEAT):
         without.append(_seconds(rows, NO_CHECKPOINT))
         with tempfile.TemporaryDirectory() as folder, _timed_writes() as spent:
-            kept.append(_seconds(rows, Checkpoint(Path(folder) / "checkpoint")))
+            kept.append(_seconds(rows, DirectoryCheckpoint(Path(folder) / "checkpoint")))
         writing.append(sum(spent))
         states = len(spent)
     plain, seconds, spent_writing = map(statistics.median, (without, kept, writing))
@@ -70,15 +70,15 @@ def _seconds(rows: ArrayRows, checkpoint: CheckpointStore) -> float:
 def _timed_writes() -> Iterator[list[float]]:
     """Yield a list that collects the seconds of every write of a state."""
     spent: list[float] = []
-    write: Callable[..., None] = Checkpoint.write
+    write: Callable[..., None] = DirectoryCheckpoint.write
 
     def timed(*arguments: Any) -> None:
         began = time.perf_counter()
         write(*arguments)
         spent.append(time.perf_counter() - began)
 
-    Checkpoint.write = timed  # type: ignore[method-assign]
+    DirectoryCheckpoint.write = timed  # type: ignore[method-assign]
     try:
         yield spent
     finally:
-        Checkpoint.write = write  # type: ignore[method-assign]
+        DirectoryCheckpoint.write = write  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ import numpy as np
 
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import probe
-from psmds_dist.api.forecast import job_of, plan_of
+from psmds_dist.api.forecast import estimate, job_of, plan_of
 from psmds_dist.core.layout import Layout
 from psmds_dist.data.cache import stored
 from psmds_dist.data.points import open_points
@@ -26,7 +26,7 @@ from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.executor import workers as pool
 from psmds_dist.ingest.build import build
 from psmds_dist.kernels.jit import available_threads
-from psmds_dist.planning.cost import Rates, estimate
+from psmds_dist.planning.cost import Rates
 from psmds_dist.solver.schedule import halves
 from psmds_dist.solver.tasks import gather
 from tests.benchmarks.cluster import Nothing
@@ -147,9 +147,7 @@ def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, floa
         mds.fit(store)  # load kernels, and allocate the memory that a host may have to find first: it is requested
         # again within two seconds, after which a guest returns free memory
         actual = float(mds.fit(store).result_.seconds)
-    plan = plan_of(
-        stored(source), dims, workers, limit, through_landmarks=False, read_cost=source.read_profile.read_amplification
-    )
+    plan = plan_of(stored(source), dims, workers, limit, read_cost=source.read_profile.read_amplification)
     job = job_of(plan, dims, threads, epochs=EPOCHS, started=False, checked=True)
     return estimate(job, rates).seconds, actual
 
@@ -172,7 +170,7 @@ def _by_landmarks(folder: str, n: int = 100_000, size: int = 500) -> dict[str, t
         mds.fit(given)
         actual = time.perf_counter() - began
         rows = stored(open_panel(panel))
-        plan = plan_of(rows, 2, 1, 512 * MIB, through_landmarks=True)
+        plan = plan_of(rows, 2, 1, 512 * MIB)
         job = job_of(plan, 2, available_threads(), computed=name == "points")
         rates = _rates(2, available_threads(), open_panel(panel))
         found[f"N = {n:,}, S = {size - 20}, from {name}"] = estimate(job, rates).seconds, actual

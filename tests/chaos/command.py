@@ -25,9 +25,9 @@ def main() -> None:
     elif os.environ.get(OUTPUT) == FULL:
         os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
     from psmds_dist.__main__ import main as command
-    from psmds_dist.solver.checkpoint import Checkpoint
+    from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
-    Checkpoint.__init__.__kwdefaults__["every"] = 0.0
+    DirectoryCheckpoint.__init__.__kwdefaults__["every"] = 0.0
     if "landmarks" in sys.argv:
         import landmarks.solver.placement
 

@@ -10,7 +10,7 @@ import pytest
 
 from psmds_dist import read_result
 from psmds_dist.data.store import read_result as read_arrays
-from psmds_dist.solver.checkpoint import Checkpoint, DirectoryStream
+from psmds_dist.solver.checkpoint import DirectoryCheckpoint, DirectoryStream
 from tests.cli.commands import PSMDS, refused, run
 
 
@@ -55,10 +55,10 @@ def test_a_run_killed_before_its_checkpoint_was_removed_can_be_resumed(place, mo
     run("distances", "points.npy", "d.zarr", "-q")
     sizes = ("-S", 30) if "landmarks" in command else ("--max-epochs", 4)
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "remove", lambda self: None)
+        patch.setattr(DirectoryCheckpoint, "remove", lambda self: None)
         patch.setattr(DirectoryStream, "should_save", True)
         run(*command, "d.zarr", "m.zarr", *sizes, "-q")
-    assert "has not ended" in refused(*command, "d.zarr", "m.zarr", *sizes)
+    assert "unfinished run" in refused(*command, "d.zarr", "m.zarr", *sizes)
     before = read_arrays("m.zarr")[0]
     assert "resuming from" in run(*command, "d.zarr", "m.zarr", *sizes, "--resume")
     np.testing.assert_array_equal(read_arrays("m.zarr")[0]["embedding"], before["embedding"])

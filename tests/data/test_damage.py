@@ -23,6 +23,7 @@ from landmarks.panel.tables import array_panel
 from psmds_dist import PatternSearchMDS, open_rows, read_result
 from psmds_dist.api.compare import load
 from psmds_dist.api.results import write_coordinates
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import BudgetError, InputCheck, InputError, StorageError
 from psmds_dist.data.cache import RowCache
 from psmds_dist.data.sources import ArrayRows
@@ -160,7 +161,7 @@ def test_metadata_that_numbers_depend_on_are_sealed(store, change):
     metadata = json.loads(place.read_text())
     change(metadata)
     place.write_text(json.dumps(metadata))
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(DamagedDataError, match="is damaged"):
         open_rows(store)
 
 
@@ -182,7 +183,7 @@ def test_a_store_with_one_of_the_first_seals_is_opened(store):
 def test_changed_names_are_told(store):
     group = zarr.open_group(str(store), mode="r+")
     group["ids"][3] = "someone else"
-    with pytest.raises(InputError, match="ids is damaged"):
+    with pytest.raises(DamagedDataError, match="ids is damaged"):
         PatternSearchMDS().fit(str(store))
 
 
@@ -191,7 +192,7 @@ def test_damaged_names_are_found_before_their_lengths_are_believed(store):
     content = chunk.read_bytes()
     for place in range(len(content)):
         chunk.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
-        with pytest.raises(InputError, match="ids is damaged .*checksum"):
+        with pytest.raises(DamagedDataError, match="ids is damaged .*checksum"):
             _ = open_rows(store).ids
 
 
@@ -213,7 +214,7 @@ def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, 
     (saved,) = (tmp_path / "tmp").glob("psmds-*")
     assert np.array_equal(read_result(saved).embedding, mds.embedding_)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["tmp"]
-    with small_files(), pytest.raises(StorageError, match="the result is lost: make room"):
+    with small_files(), pytest.raises(StorageError, match="the result is lost; free some space"):
         mds.save(tmp_path / "map.zarr")
 
 

@@ -20,7 +20,7 @@ from psmds_dist.cli.app import main
 from psmds_dist.cli.exits import INTERRUPTED, TRY_AGAIN
 from psmds_dist.core.errors import ClusterLost
 from psmds_dist.data.store import open_panel, open_rows
-from psmds_dist.solver.checkpoint import Checkpoint
+from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 from psmds_dist.utils.atomic import moved_aside
 
 SMALL = ["--max-epochs", "3", "-q"]
@@ -205,10 +205,12 @@ def test_what_can_be_no_target(place, monkeypatch, command):
 
 
 def test_a_slash_at_the_end_is_no_part_of_a_name(place):
-    kept = Checkpoint("new.zarr.checkpoint", every=0)
+    kept = DirectoryCheckpoint("new.zarr.checkpoint", every=0)
     kept.attach({"a": 1})
     kept.stream("solve").save(1, lambda: {"x": np.ones(3)})
-    assert "new.zarr.checkpoint holds the checkpoint of a run" in refused(["fit", "d.zarr", "new.zarr/"], place)
+    assert "new.zarr.checkpoint holds the checkpoint of an unfinished run" in refused(
+        ["fit", "d.zarr", "new.zarr/"], place
+    )
     well(["fit", "d.zarr", "other.zarr/", *SMALL])
     assert sorted(os.listdir("other.zarr")) == sorted(os.listdir("map.zarr"))
 
@@ -232,9 +234,9 @@ def test_a_checkpoint_leaves_what_others_have_put_there(place, make):
     os.rename("d.zarr", kept / "d.zarr")
     before = contents(kept)
     (kept / ".0123456789ab-solve-0.000000002.npz").write_bytes(bytes(100))  # left by a killed process
-    Checkpoint(kept, every=0).stream("solve-0").save(3, lambda: {"x": np.ones(3)})
+    DirectoryCheckpoint(kept, every=0).stream("solve-0").save(3, lambda: {"x": np.ones(3)})
     assert len(contents(kept)) == len(before) + 2
-    Checkpoint(kept, resume=True).remove()
+    DirectoryCheckpoint(kept, resume=True).remove()
     make(checkpoint=kept).fit(kept / "d.zarr")
     assert contents(kept) == before
 
@@ -251,7 +253,9 @@ def test_a_command_leaves_what_others_have_put_into_its_checkpoint(place):
 
 def test_going_on_replaces_no_map_of_another_run(place, monkeypatch):
     """A checkpoint of one run, and at its target the finished map of another."""
-    monkeypatch.setattr(Checkpoint.__init__, "__kwdefaults__", {**Checkpoint.__init__.__kwdefaults__, "every": 0.0})
+    monkeypatch.setattr(
+        DirectoryCheckpoint.__init__, "__kwdefaults__", {**DirectoryCheckpoint.__init__.__kwdefaults__, "every": 0.0}
+    )
 
     def cut(*given, **how):
         raise OSError("cut short")

@@ -9,6 +9,7 @@ import pytest
 import zarr
 from scipy.spatial.distance import pdist, squareform
 
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import ReadProfile
 from psmds_dist.core.types import InputCheck, InputError, Suspicion
@@ -277,14 +278,14 @@ def flip_a_bit(path):
 @pytest.mark.parametrize("block", [4, 33])  # an inner one, and the padded last one
 def test_damaged_chunks_are_told(store, damage, sentence, block):
     damage(chunk_path(store, block))
-    with pytest.raises(InputError, match=r"the store is damaged.*c\.\d+\.0 " + sentence):
+    with pytest.raises(DamagedDataError, match=r"the store is damaged.*c\.\d+\.0 " + sentence):
         read_all(store.verified())
 
 
 def test_damage_is_told_on_the_slow_path(store):
     slow = open_rows(store.location, "float64")
     flip_a_bit(chunk_path(store, 4))
-    with pytest.raises(InputError, match="is damaged or cannot be read in rows 12 to 14"):
+    with pytest.raises(DamagedDataError, match="is damaged or cannot be read in rows 12 to 14"):
         read_all(slow)
 
 
@@ -574,7 +575,7 @@ def test_damaged_panels_are_told(tmp_path, damage, sentence, block):
     target.finish({"dtype": "float32"})
     rows = open_panel(path)
     damage(path / "panel" / f"c.{block}.0")
-    with pytest.raises(InputError, match=r"the store is damaged.*c\.\d+\.0 " + sentence):
+    with pytest.raises(DamagedDataError, match=r"the store is damaged.*c\.\d+\.0 " + sentence):
         read_panel(rows.verified())
 
 

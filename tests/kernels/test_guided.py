@@ -17,7 +17,7 @@ from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.kernels import guided, jit
 from psmds_dist.kernels.moves import WIDE_TILE
 from psmds_dist.solver.epoch import Objective, bad_moves_epoch
-from psmds_dist.solver.schedule import State, plan_epoch
+from psmds_dist.solver.schedule import Schedule, State
 from psmds_dist.solver.solve import solve
 from psmds_dist.solver.tasks import CachedRows, points_of
 
@@ -168,7 +168,7 @@ def test_an_epoch_steps_along_the_axes_that_were_drawn(share):
     x = np.random.default_rng(0).normal(size=(64, 4))
     objective = Objective(CachedRows(MatrixRows(t), 10 * t.nbytes), InProcessExecutor())
     config = SolverConfig(n_components=4, direction_share=share, moves="guided")
-    plan = plan_epoch(State(np.ascontiguousarray(x.T), 0.5), config, objective.rows.layout, 1.0, t.dtype)
+    plan = Schedule(config, 1.0, objective.rows.layout, t.dtype).plan(State(np.ascontiguousarray(x.T), 0.5))
     report = bad_moves_epoch(objective, State(np.ascontiguousarray(x.T), 0.5), plan)
     axes, after = np.array(plan.axes), x.copy()
     assert axes.size == 4 * share

@@ -13,7 +13,7 @@ from reference import distances, gains_by_recomputing, gains_of_rows, rounding, 
 from psmds_dist.kernels import jit, moves
 
 TYPES = [("float32", "float32"), ("float32", "float64"), ("float64", "float64")]
-"""Rows and coordinates. Float64 rows always meet float64 coordinates (`psmds_dist.solver.schedule.arithmetic`)."""
+"""Rows and coordinates. Float64 rows always meet float64 coordinates (`Schedule.arithmetic`)."""
 
 
 @st.composite

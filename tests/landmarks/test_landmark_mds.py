@@ -29,7 +29,8 @@ from landmarks.panel.build import build_panel
 from landmarks.panel.data import open_data
 from landmarks.panel.sources import points_panel
 from landmarks.panel.tables import array_panel
-from landmarks.solver.evaluate import JUDGE, hold_out
+from landmarks.selection import LandmarkStream
+from landmarks.solver.evaluate import hold_out
 from landmarks.solver.types import LandmarkConfig
 from landmarks.start import start
 from psmds_dist import PatternSearchMDS
@@ -201,7 +202,7 @@ def test_held_out_pairs_never_involve_landmarks(given):
     settings = {"points": {"metric": "euclidean"}, "panel": {"landmarks": list(range(50))}}.get(given, {})
     with open_data(X, InProcessExecutor(), **settings) as data:
         chosen = np.arange(40)
-        for stream in (17, JUDGE):
+        for stream in (LandmarkStream.HELD_OUT_PAIRS, LandmarkStream.VALIDATION_PAIRS):
             held_out = hold_out(data, chosen, LandmarkConfig(), stream)
             assert not np.intersect1d(held_out.points, chosen).size
             assert not np.intersect1d(held_out.rows, held_out.columns).size
@@ -242,7 +243,7 @@ def test_attributes():
     assert mds.agreement_.shape == (1,)
     assert (mds.agreement_ >= 0).all()
     assert mds.seed_ == 0
-    assert set(mds.seconds_) == {"check", "panel", "landmarks", "placement", "refinement", "evaluate"}
+    assert set(mds.seconds_) == {"check", "panel", "landmarks", "placement", "refinement", "evaluation"}
     assert mds.n_features_in_ == N
     placed = fitted(matrix(), n_init=1)
     assert placed.agreement_.shape == (0,)
@@ -1016,7 +1017,7 @@ def test_refinement_through_the_panel_never_raises_what_it_is_judged_by():
         settings = {"n_landmarks": 100, "random_state": seed}
         placed, refined = (LandmarkMDS(refine=r, **settings).fit(sorted_digits()) for r in ("none", "panel"))
         with open_data(sorted_digits(), InProcessExecutor()) as data:
-            pairs = hold_out(data, placed.landmarks_, LandmarkConfig(seed=seed), JUDGE)
+            pairs = hold_out(data, placed.landmarks_, LandmarkConfig(seed=seed), LandmarkStream.VALIDATION_PAIRS)
         stress = []
         for mds in (placed, refined):
             d = cdist(mds.embedding_[pairs.rows], mds.embedding_[pairs.columns])

@@ -11,7 +11,7 @@ from sklearn.manifold import ClassicalMDS
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from landmarks import kernels
-from landmarks.solver.multilevel import LEAST, LandmarkDissimilarities, classical, map_landmarks
+from landmarks.solver.multilevel import MIN_COARSE, LandmarkDissimilarities, classical, map_landmarks
 from landmarks.solver.placement import PlacementModel
 from psmds_dist.core.types import InputError
 from psmds_dist.executor import InProcessExecutor
@@ -92,7 +92,7 @@ def test_blas_has_one_thread_in_a_classical_scaling_while_another_thread_ends_on
     assert blas_threads() == before
 
 
-@pytest.mark.parametrize("n", [LEAST, 2 * LEAST + 40])
+@pytest.mark.parametrize("n", [MIN_COARSE, 2 * MIN_COARSE + 40])
 def test_the_map_fits_about_as_well_as_the_best_of_five_random_starts(n):
     from psmds_dist import PatternSearchMDS
 
@@ -104,7 +104,7 @@ def test_the_map_fits_about_as_well_as_the_best_of_five_random_starts(n):
 
 
 def test_starts_that_agree_say_so():
-    x = np.random.default_rng(0).random((2 * LEAST + 100, 2))
+    x = np.random.default_rng(0).random((2 * MIN_COARSE + 100, 2))
     found = mapped(squareform(pdist(x)).astype(np.float32), n_init=3)
     assert found.agreement.shape == (2,)
     assert found.agreement.min() < 1e-6
@@ -113,7 +113,7 @@ def test_starts_that_agree_say_so():
 
 
 def test_a_part_whose_landmarks_coincide_gives_way_to_all():
-    x = np.zeros((2 * LEAST + 1, 2))
+    x = np.zeros((2 * MIN_COARSE + 1, 2))
     x[7] = 3, 4
     t = cdist(x, x)
     found = [mapped(t, seed=seed).solution.stress.normalized_stress for seed in range(4)]

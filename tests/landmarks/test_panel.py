@@ -18,8 +18,10 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from landmarks.panel.build import build_panel, check_panel
 from landmarks.panel.check import PanelCheck, PanelEntries, PanelScanner
 from landmarks.panel.inputs import matrix_panel, panel_input, points_input
+from landmarks.panel.memory import panel_pass
 from landmarks.panel.sources import points_panel, store_panel
 from landmarks.panel.tables import array_panel, npy_panel
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource, WrappedSource
 from psmds_dist.core.types import InputError
@@ -29,7 +31,6 @@ from psmds_dist.data.store import describe, open_panel, open_rows, open_table
 from psmds_dist.data.transforms import Symmetrized
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest.build import build
-from psmds_dist.planning.memory import panel_pass
 from psmds_dist.solver.tasks import CachedRows
 
 N, S = 203, 7
@@ -350,7 +351,7 @@ def test_damage_in_the_matrix_is_told(tmp_path):
     chunk = tmp_path / "d.zarr" / "dissimilarities" / f"c.{77 // Layout(N).rows}.0"
     os.truncate(chunk, 100)
     for source in (rows, slow):
-        with pytest.raises(InputError, match=r"the store .*is damaged"):
+        with pytest.raises(DamagedDataError, match=r"the store .*is damaged"):
             read_all(store_panel(source, LANDMARKS))
 
 

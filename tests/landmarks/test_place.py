@@ -6,7 +6,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import MatrixRows
 from scipy.spatial.distance import cdist
 
-from landmarks.solver.placement import SHARE, Place, PlacementModel, fix_landmarks, mutual_errors, place, require_known
+from landmarks.solver.placement import (
+    END_SHARE,
+    Place,
+    PlacementModel,
+    fix_landmarks,
+    mutual_errors,
+    place,
+    require_known,
+)
 from psmds_dist.core.types import InputError
 from psmds_dist.solver.tasks import CachedRows
 
@@ -100,7 +108,7 @@ def test_noisy_points_end_where_no_small_move_helps(dims, dtype, closed_form):
     after = errors_at(rows, frame.y.T, x)
     assert (after <= errors_at(rows, frame.y.T, closed) * (1 + 1e-6)).all()
     assert_allclose(errors, after, rtol=1e-5)
-    radius = 2 * SHARE * np.sqrt(after / 40)  # the last radius tried is above SHARE of the residual, at most twice it
+    radius = 2 * END_SHARE * np.sqrt(after / 40)  # the last radius tried is at most twice the end
     for axis in range(dims):
         for sign in (1, -1):
             other = x.copy()
@@ -169,7 +177,7 @@ def test_the_unit_of_the_data_does_not_matter(factor, missing):
     rows[np.random.default_rng(1).random(rows.shape) < missing] = np.nan
     here = placed(rows, PlacementModel.of(sites, scale))[0]
     there = placed((rows * factor).astype(np.float32), PlacementModel.of(sites * factor, scale * factor))[0]
-    assert_allclose(there / factor, here, atol=5e-3)  # a point ends at SHARE of its residual
+    assert_allclose(there / factor, here, atol=5e-3)  # a point ends at END_SHARE of its residual
     if 2.0**-35 < factor < 2.0**35:  # float32 arithmetic in both: powers of two change no digit
         assert_array_equal(there / factor, here)
 

@@ -12,9 +12,9 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from landmarks import kernels
 from landmarks.solver.placement import Place, PlacementModel, place
 from landmarks.solver.refine import (
-    LARGEST,
+    FIRST_RADIUS,
+    MAX_FIRST_RADIUS,
     SETTLED,
-    START,
     Pull,
     apply_moves,
     panel_pass,
@@ -183,16 +183,16 @@ def test_missing_dissimilarities_pull_at_nothing():
 
 
 def test_how_a_polish_begins_and_ends():
-    assert polish_radius(0.02, 1.0) == START * 0.02
-    assert polish_radius(3.0, 1.0) == LARGEST
+    assert polish_radius(0.02, 1.0) == FIRST_RADIUS * 0.02
+    assert polish_radius(3.0, 1.0) == MAX_FIRST_RADIUS
     config = polish_config(3, 7, 0.02, 1.0)
     assert (config.n_components, config.seed) == (3, 7)
-    assert config.radius == START * 0.02
+    assert config.radius == FIRST_RADIUS * 0.02
     halvings = 0
     radius = config.radius
     while radius > config.radius_tol:
         radius, halvings = radius / 2, halvings + 1
-    assert halvings == math.ceil(math.log2(START / SETTLED))
+    assert halvings == math.ceil(math.log2(FIRST_RADIUS / SETTLED))
     exact = polish_config(2, 0, 0.0, 1.0)
     assert 0 < exact.radius <= exact.radius_tol
 

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from landmarks.start import landmarks_of
 from psmds_dist.api import probe
-from psmds_dist.api.forecast import job_of, plan_of, report, rows_of
+from psmds_dist.api.forecast import estimate, job_of, plan_of, report, rows_of
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import BudgetError, InputError
 from psmds_dist.data.sources import ArrayRows
-from psmds_dist.planning.cost import HANDED, RESOURCES, TOUCHED, Job, Rates, estimate
+from psmds_dist.planning.cost import HANDED, RESOURCES, TOUCHED, Job, Rates
 
 RATES = Rates(roots=5e9)
 JOBS = st.builds(
@@ -20,12 +21,12 @@ JOBS = st.builds(
     dims=st.integers(1, 50),
     workers=st.integers(1, 2000),
     threads=st.integers(1, 128),
-    landmarks=st.integers(0, 10_000),
+    width=st.integers(0, 10_000),
     itemsize=st.sampled_from([4, 8]),
     kept=st.floats(0, 1),
     read_cost=st.floats(1, 10),
     epochs=st.integers(0, 500),
-    start=st.sampled_from([0, 1000]),
+    start=st.sampled_from(["", "landmarks"]),
     checked=st.booleans(),
     computed=st.booleans(),
     local=st.booleans(),
@@ -124,10 +125,11 @@ def test_what_is_slow_saturates_first(slow, what):
 def test_a_plan_without_data_is_refused_like_a_run():
     rows = rows_of(1_000_000, None, 2)
     with pytest.raises(BudgetError, match=r"a map of 1,000,000 points in 2 dimensions needs .* MiB .*landmarks"):
-        plan_of(rows, 2, 1000, 10**6, through_landmarks=False)
-    plan = plan_of(rows, 2, 1000, 2**33, through_landmarks=False)
+        plan_of(rows, 2, 1000, 10**6)
+    plan = plan_of(rows, 2, 1000, 2**33)
     job = job_of(plan, 2, 16)
-    assert (job.n, job.workers, job.threads, job.start, job.local) == (1_000_000, 1000, 16, 1000, False)
+    assert (job.n, job.workers, job.threads, job.start, job.local) == (1_000_000, 1000, 16, "landmarks", False)
+    assert landmarks_of(1_000_000) == 1000
     assert "saturates first    the " in report(plan, job, RATES)
     for n, size in ((2, None), (100, 2), (100, 101)):
         with pytest.raises(InputError, match=r"^--(points|landmarks) must be"):
@@ -146,8 +148,8 @@ def test_probes_measure_something(digits):
 
 def test_memory_told_is_no_less_than_what_is_needed():
     """Evidence of very many points takes more than the pass whose rows it follows."""
-    plan = plan_of(rows_of(300_000, 1000, 2), 2, 1, 2**34, through_landmarks=True)
+    plan = plan_of(rows_of(300_000, 1000, 2), 2, 1, 2**34)
     text = report(plan, job_of(plan, 2, 2), RATES)
     told = parse_bytes(re.search(r"memory a process +([\d.]+ MiB)", text)[1])
-    assert "evidence, once rows are let go" in text
+    assert "what follows, once rows are freed" in text
     assert told == pytest.approx(plan.needs.min_limit, rel=0.01)

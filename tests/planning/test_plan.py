@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from landmarks.panel.memory import panel_pass
+from landmarks.solver.memory import fit_memory
 from psmds_dist.core.layout import Layout, parse_bytes
 from psmds_dist.core.types import BudgetError
 from psmds_dist.planning import memory as plan
@@ -42,9 +44,9 @@ NEEDS = st.one_of(
     st.builds(plan.checking, SQUARE | RESIDENT, WORKERS, here=HERE),
     st.builds(plan.building, SQUARE | RESIDENT, WORKERS, here=HERE),
     st.builds(plan.exact, SQUARE | RESIDENT, DIMS, st.none(), WORKERS, here=HERE),
-    st.builds(plan.panel_pass, PANELS),
+    st.builds(panel_pass, PANELS),
     st.builds(
-        plan.landmarks,
+        fit_memory,
         PANELS,
         DIMS,
         st.sampled_from(["none", "panel", "full"]),
@@ -109,14 +111,14 @@ def test_more_points_never_need_less(n, more, dims, workers, here):
     for kind in (
         lambda m: plan.exact(RowStorage(Layout(m), 4), dims, None, workers, here=here),
         lambda m: plan.checking(RowStorage(Layout(m), 4), workers, here=here),
-        lambda m: plan.landmarks(RowStorage(Layout(m, 500), 4), dims, "panel", workers, here=here),
+        lambda m: fit_memory(RowStorage(Layout(m, 500), 4), dims, "panel", workers, here=here),
     ):
         assert kind(n).total <= kind(n + more).total
 
 
 @given(PANELS, DIMS, st.integers(1, 500), st.integers(0, 500))
 def test_more_workers_never_need_more_each(panel, dims, workers, more):
-    one, other = (plan.landmarks(panel, dims, workers=w, here=False).min_limit for w in (workers, workers + more))
+    one, other = (fit_memory(panel, dims, workers=w, here=False).min_limit for w in (workers, workers + more))
     assert other <= one
 
 

@@ -21,11 +21,12 @@ from landmarks import LandmarkMDS
 from landmarks.panel.check import MatrixEntries
 from landmarks.panel.inputs import matrix_panel
 from landmarks.panel.sources import store_panel
-from landmarks.solver.fit import _identity
+from landmarks.solver.fit import _attach
 from landmarks.solver.types import LandmarkConfig
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api.embed import embed
 from psmds_dist.api.results import read_result
+from psmds_dist.api.run import RunContext
 from psmds_dist.cli.app import main
 from psmds_dist.cli.exits import INTERRUPTED, TRY_AGAIN
 from psmds_dist.core.config import SolverConfig
@@ -33,7 +34,7 @@ from psmds_dist.core.types import InputError, StopReason
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import open_rows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, Checkpoint, differences, open_checkpoint
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, DirectoryCheckpoint, differences, open_checkpoint
 from psmds_dist.solver.solve import HISTORY, solve
 
 ARRAYS = {"x": np.arange(6.0).reshape(2, 3), "radius": np.float64(0.1), "word": np.array("right")}
@@ -46,7 +47,7 @@ def said():
 
 @pytest.fixture
 def checkpoint(tmp_path, said):
-    kept = Checkpoint(tmp_path / "run.checkpoint", say=said.append, every=0)
+    kept = DirectoryCheckpoint(tmp_path / "run.checkpoint", say=said.append, every=0)
     kept.attach({"a": 1})
     return kept
 
@@ -69,7 +70,7 @@ def test_the_last_state_comes_back_as_it_was(checkpoint):
         np.testing.assert_array_equal(found[name], values)
 
 
-def test_two_generations_are_kept_and_strands_are_apart(checkpoint):
+def test_two_generations_are_kept_and_streams_are_apart(checkpoint):
     one, other = checkpoint.stream("solve"), checkpoint.stream("solve-1")
     for epoch in range(5):
         one.save(epoch, lambda: ARRAYS)
@@ -78,9 +79,38 @@ def test_two_generations_are_kept_and_strands_are_apart(checkpoint):
     assert names == ["solve-1.000000007.npz", "solve.000000003.npz", "solve.000000004.npz"]
 
 
-def test_a_strand_whose_states_would_not_be_found_is_refused(checkpoint):
-    with pytest.raises(ValueError, match="states of 'fresh' would not be known again"):
-        checkpoint.stream("fresh")
+@pytest.mark.parametrize("name", ["", "Solve", "solve.0", "../solve", "solve-", "0", "so lve"])
+def test_a_stream_whose_states_would_not_be_recognized_is_refused(checkpoint, name):
+    with pytest.raises(ValueError, match="cannot name a stream"):
+        checkpoint.stream(name)
+
+
+def test_any_package_names_its_own_streams(checkpoint):
+    """Another process, which never heard of the stream, recognizes its states by their contents."""
+    checkpoint.stream("folding-1a").save(1, lambda: ARRAYS)
+    (checkpoint.folder / "copy.000000001.npz").write_bytes(
+        (checkpoint.folder / "folding-1a.000000001.npz").read_bytes()
+    )
+    (checkpoint.folder / "blank.000000001.npz").write_bytes(b"")
+    other = DirectoryCheckpoint(checkpoint.folder, resume=True)
+    assert [path.name for path in other.states()] == ["folding-1a.000000001.npz"]
+    with pytest.raises(InputError, match="a was 1, is 2"):
+        other.attach({"a": 2})
+    other.remove()
+    left = sorted(path.name for path in checkpoint.folder.iterdir())
+    assert left == ["blank.000000001.npz", "copy.000000001.npz"]
+
+
+def test_a_state_that_lost_all_its_bytes_is_replaced(checkpoint, said):
+    stream = checkpoint.stream("solve")
+    stream.save(1, lambda: {"x": np.zeros(3)})
+    for blank in (b"", bytes(5000)):
+        (checkpoint.folder / "solve.000000001.npz").write_bytes(blank)
+        assert stream.last() is None
+        assert stream.add(1, {"x": np.ones(3)})
+        np.testing.assert_array_equal(stream.last()["x"], np.ones(3))
+    checkpoint.remove()
+    assert not checkpoint.folder.exists()
 
 
 def test_every_changed_byte_is_noticed(checkpoint, said):
@@ -97,7 +127,7 @@ def test_every_changed_byte_is_noticed(checkpoint, said):
 
 
 @pytest.mark.parametrize("length", [0, 1, 50, 300])
-def test_a_torn_file_gives_way_to_the_one_before(checkpoint, said, length):
+def test_a_torn_file_is_skipped_for_the_one_before(checkpoint, said, length):
     stream = checkpoint.stream("solve")
     stream.save(1, lambda: {"x": np.zeros(99)})
     stream.save(2, lambda: {"x": np.ones(99)})
@@ -164,10 +194,10 @@ def test_a_pickle_is_never_read(checkpoint, said):
     assert "allow_pickle" in said[0]
 
 
-def test_keeping_is_rare_where_it_is_dear(tmp_path, monkeypatch):
+def test_saving_is_rare_where_it_is_slow(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("psmds_dist.solver.checkpoint.time.monotonic", lambda: now[0])
-    kept = Checkpoint(tmp_path / "kept")
+    kept = DirectoryCheckpoint(tmp_path / "kept")
     write = kept.write
 
     def slow(name, arrays):
@@ -192,7 +222,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch, said):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("psmds_dist.utils.atomic.os.fsync", full)
-    kept = Checkpoint(tmp_path / "kept", say=said.append, every=0)
+    kept = DirectoryCheckpoint(tmp_path / "kept", say=said.append, every=0)
     result = embed(ArrayRows(noisy(40)), SolverConfig(max_epochs=3), InProcessExecutor(), checkpoint=kept)
     assert len(result.solution.history) == 3
     assert "No space left" in said[0]
@@ -211,7 +241,7 @@ def test_differences_are_named(before, now, said):
     assert list(differences(before, now)) == said
 
 
-def test_nowhere_keeps_nothing():
+def test_a_null_checkpoint_saves_nothing():
     stream = NO_CHECKPOINT.stream("solve")
     stream.save(1, lambda: ARRAYS, now=True)
     assert stream.last() is None
@@ -220,9 +250,9 @@ def test_nowhere_keeps_nothing():
     assert not stream.should_save
 
 
-def test_strands_share_one_clock(tmp_path):
+def test_streams_share_one_clock(tmp_path):
     """Many short starts, each with a stream of its own, are kept as one long one is."""
-    checkpoint = Checkpoint(tmp_path / "kept", every=0.2)
+    checkpoint = DirectoryCheckpoint(tmp_path / "kept", every=0.2)
     assert not checkpoint.stream("solve-0").should_save
     time.sleep(0.21)
     assert checkpoint.stream("solve-1").should_save
@@ -236,7 +266,7 @@ def test_strands_share_one_clock(tmp_path):
 def solved(matrix, config, kept=NO_CHECKPOINT, **how):
     rows = ArrayRows(matrix, dtype="float64")
     scale = float(np.sqrt((matrix**2).sum() / (len(matrix) * (len(matrix) - 1))))
-    return solve(rows, config, InProcessExecutor(), scale=scale, budget=2**30, kept=kept.stream("solve"), **how)
+    return solve(rows, config, InProcessExecutor(), scale=scale, budget=2**30, stream=kept.stream("solve"), **how)
 
 
 def same(found, wanted):
@@ -254,7 +284,7 @@ def test_a_solve_cut_after_any_epoch_goes_on_to_the_same_bits(tmp_path, bad_move
     config = SolverConfig(bad_moves=bad_moves, max_epochs=60, direction_share=0.5)
     whole = solved(matrix, config)
     for cut in range(1, len(whole.history) + 1, 7):
-        kept = Checkpoint(tmp_path / f"{bad_moves}-{cut}", every=0)
+        kept = DirectoryCheckpoint(tmp_path / f"{bad_moves}-{cut}", every=0)
 
         def stop(event, cut=cut):
             if event.epoch == cut:
@@ -271,7 +301,7 @@ def test_the_best_map_met_before_the_cut_is_not_forgotten(tmp_path):
     config = SolverConfig(radius=2.0, radius_tol=1.0, max_epochs=6, eps=0.0)
     start = np.random.default_rng(1).random((60, 2))
     whole = solved(matrix, config, start=start)
-    kept = Checkpoint(tmp_path / "kept", every=0)
+    kept = DirectoryCheckpoint(tmp_path / "kept", every=0)
 
     def stop(event):
         if event.epoch == 2:
@@ -304,13 +334,13 @@ def test_several_starts_go_on_in_the_one_that_was_cut(tmp_path, epoch, init):
         init=init,
         n_init=3,
         on_epoch=stop,
-        checkpoint=Checkpoint(folder, every=0),
+        checkpoint=DirectoryCheckpoint(folder, every=0),
     )
     assert cut.solution.stop_reason is StopReason.INTERRUPTED
     epochs = []
     found = embed(
         rows, config, InProcessExecutor(), init=init, n_init=3, on_epoch=lambda event: epochs.append(event.epoch),
-        checkpoint=Checkpoint(folder, resume=True, every=0),
+        checkpoint=DirectoryCheckpoint(folder, resume=True, every=0),
     )  # fmt: skip
     np.testing.assert_array_equal(found.solution.embedding, whole.embedding_)
     assert found.start == whole.start_
@@ -327,13 +357,15 @@ def test_a_landmark_start_is_kept(tmp_path, monkeypatch):
 
     folder = tmp_path / "kept"
     how = {"init": "landmarks"}
-    embed(rows, config, InProcessExecutor(), on_epoch=stop, checkpoint=Checkpoint(folder, every=0), **how)
+    embed(rows, config, InProcessExecutor(), on_epoch=stop, checkpoint=DirectoryCheckpoint(folder, every=0), **how)
 
     def again(*arguments):
         raise AssertionError("the start was computed again")
 
     monkeypatch.setattr("psmds_dist.api.embed.choose_start", again)
-    found = embed(rows, config, InProcessExecutor(), checkpoint=Checkpoint(folder, resume=True, every=0), **how)
+    found = embed(
+        rows, config, InProcessExecutor(), checkpoint=DirectoryCheckpoint(folder, resume=True, every=0), **how
+    )
     assert found.start == "landmarks"
     same(found.solution, whole.solution)
 
@@ -348,8 +380,8 @@ def test_seconds_are_of_all_sessions(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     rows, config, folder = ArrayRows(noisy(40)), SolverConfig(seed=1), tmp_path / "kept"
-    embed(rows, config, InProcessExecutor(), on_epoch=stop, checkpoint=Checkpoint(folder, every=0))
-    found = embed(rows, config, InProcessExecutor(), checkpoint=Checkpoint(folder, resume=True, every=0))
+    embed(rows, config, InProcessExecutor(), on_epoch=stop, checkpoint=DirectoryCheckpoint(folder, every=0))
+    found = embed(rows, config, InProcessExecutor(), checkpoint=DirectoryCheckpoint(folder, resume=True, every=0))
     assert 2000 > found.seconds >= found.solution.history["seconds"][-1] > 1000
 
 
@@ -365,7 +397,7 @@ def unfinished(tmp_path):
         if event.epoch == 3:
             raise KeyboardInterrupt
 
-    kept = Checkpoint(folder, every=0)
+    kept = DirectoryCheckpoint(folder, every=0)
     embed(ArrayRows(noisy(40)), SolverConfig(seed=1), InProcessExecutor(), on_epoch=stop, checkpoint=kept)
     return folder
 
@@ -390,8 +422,8 @@ def test_another_run_is_refused_with_the_difference(unfinished, changes, matrix,
     assert sorted(unfinished.iterdir()) == before
 
 
-def test_an_unfinished_run_is_not_begun_anew_unasked(unfinished):
-    with pytest.raises(InputError, match="has not ended: go on with it by resume=True"):
+def test_an_unfinished_run_is_not_started_again_unasked(unfinished):
+    with pytest.raises(InputError, match="an unfinished run: continue it with resume=True"):
         PatternSearchMDS(random_state=1, checkpoint=unfinished).fit(noisy(40))
 
 
@@ -417,7 +449,7 @@ def test_damage_is_a_warning_of_an_estimator(unfinished):
     np.testing.assert_array_equal(found.embedding_, whole.embedding_)
 
 
-def test_resume_begins_anew_where_nothing_is(tmp_path):
+def test_resume_starts_a_new_run_where_nothing_is(tmp_path):
     found = PatternSearchMDS(random_state=1, checkpoint=tmp_path / "none", resume=True).fit(noisy(40))
     np.testing.assert_array_equal(found.embedding_, PatternSearchMDS(random_state=1).fit(noisy(40)).embedding_)
 
@@ -434,7 +466,7 @@ def test_what_resume_needs(make, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_no_folder_is_nowhere():
+def test_no_folder_is_a_null_checkpoint():
     with open_checkpoint(None, False) as found:
         assert found is NO_CHECKPOINT
 
@@ -446,7 +478,7 @@ def test_info_tells_of_a_run_that_has_not_ended(tmp_path):
 
     kept = tmp_path / "run.checkpoint"
     rows, config = ArrayRows(noisy(60)), SolverConfig(n_components=3, seed=5)
-    embed(rows, config, InProcessExecutor(), on_epoch=stop, checkpoint=Checkpoint(kept, every=0))
+    embed(rows, config, InProcessExecutor(), on_epoch=stop, checkpoint=DirectoryCheckpoint(kept, every=0))
     (kept / "notes.txt").write_text("somebody else's")
     facts = json.loads(CliRunner().invoke(main, ["info", str(kept), "--json"]).stdout)
     assert facts["kind"] == "checkpoint"
@@ -498,7 +530,9 @@ def test_a_landmark_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, refine, 
     whole = LandmarkMDS(**how).fit(matrix)
     monkeypatch.setattr("psmds_dist.solver.checkpoint.EVERY", 0.0)
     monkeypatch.setattr("landmarks.solver.placement.PORTION", 1e-6)
-    monkeypatch.setattr(Checkpoint.__init__, "__kwdefaults__", {**Checkpoint.__init__.__kwdefaults__, "every": 0.0})
+    monkeypatch.setattr(
+        DirectoryCheckpoint.__init__, "__kwdefaults__", {**DirectoryCheckpoint.__init__.__kwdefaults__, "every": 0.0}
+    )
     kept = tmp_path / "kept"
     # solves of landmarks go through psmds_dist.solver.epoch.gather too: the first calls are theirs
     solves = 0
@@ -507,7 +541,11 @@ def test_a_landmark_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, refine, 
         LandmarkMDS(**{**how, "refine": "none"}).fit(matrix)
         solves = 10**9 - counted[0]
         monkeypatch.undo()
-        monkeypatch.setattr(Checkpoint.__init__, "__kwdefaults__", {**Checkpoint.__init__.__kwdefaults__, "every": 0.0})
+        monkeypatch.setattr(
+            DirectoryCheckpoint.__init__,
+            "__kwdefaults__",
+            {**DirectoryCheckpoint.__init__.__kwdefaults__, "every": 0.0},
+        )
     with monkeypatch.context() as patch:
         cut_at(patch, target, 1 if refine == "panel" else solves + 3)
         with pytest.raises(Stop):
@@ -530,7 +568,9 @@ def test_a_landmark_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, refine, 
 
 def test_another_landmark_run_is_refused(tmp_path, monkeypatch):
     matrix = distances(np.random.default_rng(0).random((100, 3)))
-    monkeypatch.setattr(Checkpoint.__init__, "__kwdefaults__", {**Checkpoint.__init__.__kwdefaults__, "every": 0.0})
+    monkeypatch.setattr(
+        DirectoryCheckpoint.__init__, "__kwdefaults__", {**DirectoryCheckpoint.__init__.__kwdefaults__, "every": 0.0}
+    )
     how = {"n_landmarks": 30, "random_state": 0, "checkpoint": tmp_path / "kept"}
     with monkeypatch.context() as patch:
         cut_at(patch, "landmarks.solver.fit.fix_landmarks", 0)
@@ -552,7 +592,7 @@ def test_a_landmark_run_is_the_same_with_its_panel_in_memory_or_on_disk(tmp_path
         source, executor = store_panel(ArrayRows(matrix), landmarks), InProcessExecutor()
         with matrix_panel(source, executor, memory_limit=10**8, keep=keep, scratch=tmp_path) as panel:
             assert (panel.location is not None) == (keep == 0)
-            return _identity(panel, MatrixEntries(landmarks), LandmarkConfig(), executor)
+            return _attach(panel, MatrixEntries(landmarks), LandmarkConfig(), RunContext.of(executor))
 
     assert identity(noisy(100), 0) == identity(noisy(100), 10**8)
     assert identity(noisy(100), 10**8) != identity(noisy(100, seed=1), 10**8)
@@ -696,9 +736,9 @@ def test_a_lost_scheduler_leaves_distances_that_go_on(tmp_path):
 
 
 @pytest.mark.parametrize("command", [("fit",), ("landmarks", "fit", "-S", "30")])
-def test_an_unfinished_run_gives_way_to_one_that_has_begun(tmp_path, store, command):
+def test_an_unfinished_run_is_removed_once_another_has_begun(tmp_path, store, command):
     target = tmp_path / "map.zarr"
-    older = Checkpoint(f"{target}.checkpoint", every=0)
+    older = DirectoryCheckpoint(f"{target}.checkpoint", every=0)
     older.attach({"a": 1})
     older.stream("solve").save(1, lambda: ARRAYS)
     run = [*command, "--overwrite", "-q"]
@@ -723,9 +763,15 @@ def test_starts_that_are_done_are_not_done_again(tmp_path, monkeypatch):
     monkeypatch.setattr("psmds_dist.api.embed.solve", counted)
     how = {"init": "random", "n_init": 10}
     with pytest.raises(Stop):
-        embed(ArrayRows(matrix), config, InProcessExecutor(), checkpoint=Checkpoint(tmp_path / "kept", every=0), **how)
+        embed(
+            ArrayRows(matrix),
+            config,
+            InProcessExecutor(),
+            checkpoint=DirectoryCheckpoint(tmp_path / "kept", every=0),
+            **how,
+        )
     solves[:] = []
-    kept = Checkpoint(tmp_path / "kept", resume=True, every=0)
+    kept = DirectoryCheckpoint(tmp_path / "kept", resume=True, every=0)
     found = embed(ArrayRows(matrix), config, InProcessExecutor(), checkpoint=kept, **how)
     assert solves == [7, 8, 9, 10]
     monkeypatch.undo()

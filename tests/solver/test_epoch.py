@@ -10,7 +10,7 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.data import cache as rows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.epoch import Objective, apply_moves, bad_moves_epoch, monotone_epoch
-from psmds_dist.solver.schedule import EpochPlan, State, plan_epoch
+from psmds_dist.solver.schedule import EpochPlan, Schedule, State
 from psmds_dist.solver.tasks import CachedRows, Measure, Propose, SelectColumns, gather, points_of
 
 
@@ -47,7 +47,7 @@ def simultaneous_rounds(t, x, plan, monotone):
 def test_an_epoch_is_two_rounds_of_simultaneous_moves(dims):
     t, x, objective = problem(dims=dims)
     state = State(np.ascontiguousarray(x.T), 0.5)
-    plan = plan_epoch(state, SolverConfig(n_components=dims), objective.rows.layout, 1.0, t.dtype)
+    plan = Schedule(SolverConfig(n_components=dims), 1.0, objective.rows.layout, t.dtype).plan(state)
     report = bad_moves_epoch(objective, state, plan)
     wanted, met = simultaneous_rounds(t, x, plan, monotone=False)
     assert_array_equal(report.x.T, wanted)
@@ -59,7 +59,7 @@ def test_an_epoch_is_two_rounds_of_simultaneous_moves(dims):
 def test_a_monotone_epoch_takes_the_summed_step_when_it_lowers_the_error():
     t, x, objective = problem()
     state = State(np.ascontiguousarray(x.T), 0.25)
-    plan = plan_epoch(state, SolverConfig(bad_moves=False), objective.rows.layout, 1.0, t.dtype)
+    plan = Schedule(SolverConfig(bad_moves=False), 1.0, objective.rows.layout, t.dtype).plan(state)
     report = monotone_epoch(objective, state, plan)
     wanted, _ = simultaneous_rounds(t, x, plan, monotone=True)
     assert_array_equal(report.x.T, wanted)

@@ -7,14 +7,20 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from scipy.spatial.distance import pdist
 
+from landmarks.selection import LandmarkStream
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.layout import Layout
+from psmds_dist.core.rng import FIRST_FREE_STREAM, RandomStream, generator
 from psmds_dist.core.types import InputError, StopReason
 from psmds_dist.solver import schedule
-from psmds_dist.solver.schedule import EpochReport, State, advance
+from psmds_dist.solver.schedule import EpochReport, Schedule, State
 
 SEEDS = st.integers(0, 2**32 - 1)
 X = np.zeros((2, 5))
+
+
+def rules(scale=1.0, n=5, dtype="float32", **settings):
+    return Schedule(SolverConfig(**settings), scale, Layout(n), np.dtype(dtype))
 
 
 @given(st.integers(3, 20_000), SEEDS, st.integers(0, 10_000))
@@ -41,34 +47,36 @@ def test_halves_are_a_fair_draw_that_seed_and_epoch_decide():
 
 
 def test_streams_of_random_numbers_are_independent_of_each_other():
-    streams = [schedule.START, schedule.ROUNDS, schedule.AXES, schedule.SAMPLE]
-    draws = [schedule.generator(3, stream, epoch).random(4) for stream in streams for epoch in range(3)]
+    streams = [*RandomStream, *LandmarkStream]
+    draws = [generator(3, stream, epoch).random(4) for stream in streams for epoch in range(3)]
     assert len({tuple(draw) for draw in draws}) == len(draws)
-    assert_array_equal(schedule.generator(3, 1, 2).random(4), schedule.generator(3, 1, 2).random(4))
+    again = generator(3, RandomStream.AXES, 2).random(4)
+    assert_array_equal(generator(3, RandomStream.AXES, 2).random(4), again)
+    assert max(RandomStream) < FIRST_FREE_STREAM <= min(LandmarkStream)
+    assert_array_equal(np.random.Generator(np.random.Philox(key=3, counter=[0, 0, 2, 2])).random(4), again)
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3, 10])
 def test_starting_points_have_the_scale_of_the_data(dims):
-    config = SolverConfig(n_components=dims, seed=5)
-    x = schedule.starting_points(4000, config, 12.5)
+    x = rules(12.5, 4000, n_components=dims, seed=5).starting_points()
     assert x.shape == (dims, 4000)
     # the mean of squares over 4,000 points has a relative deviation of about 0.01
     assert math.sqrt(np.mean(pdist(x.T) ** 2)) == pytest.approx(12.5, rel=0.03)
     half = np.abs(x).max()
     assert half == pytest.approx(12.5 * math.sqrt(1.5 / dims), rel=0.01)
-    assert_array_equal(x, schedule.starting_points(4000, config, 12.5))
-    assert not np.array_equal(x, schedule.starting_points(4000, SolverConfig(n_components=dims, seed=6), 12.5))
+    assert_array_equal(x, rules(12.5, 4000, n_components=dims, seed=5).starting_points())
+    assert not np.array_equal(x, rules(12.5, 4000, n_components=dims, seed=6).starting_points())
 
 
 @pytest.mark.parametrize(
     ("dims", "share", "count"), [(10, 0.5, 5), (10, 0.41, 5), (3, 0.1, 1), (2, 0.99, 2), (7, 1, 7)]
 )
 def test_sampled_axes_are_a_share_drawn_for_each_epoch(dims, share, count):
-    config = SolverConfig(n_components=dims, direction_share=share, seed=1)
-    draws = [schedule.sampled_axes(config, epoch) for epoch in range(200)]
+    sampled = rules(n_components=dims, direction_share=share, seed=1).sampled_axes
+    draws = [sampled(epoch) for epoch in range(200)]
     assert all(len(axes) == len(set(axes)) == count and list(axes) == sorted(axes) for axes in draws)
     assert {axis for axes in draws for axis in axes} == set(range(dims))
-    assert draws == [schedule.sampled_axes(config, epoch) for epoch in range(200)]
+    assert draws == [sampled(epoch) for epoch in range(200)]
     if count < dims:
         assert len(set(draws)) > 1
         share_of_axis = np.bincount(np.concatenate(draws), minlength=dims) / 200
@@ -77,7 +85,7 @@ def test_sampled_axes_are_a_share_drawn_for_each_epoch(dims, share, count):
 
 def step(error, *, was, radius=1.0, epoch=3, moved=5, **config):
     settings = {"eps": 0.01, "radius_tol": 0.25, "max_epochs": 100, **config}
-    return advance(State(X, radius, epoch, was), EpochReport(X + 1, error, moved), SolverConfig(**settings), scale=1.0)
+    return rules(**settings).advance(State(X, radius, epoch, was), EpochReport(X + 1, error, moved))
 
 
 @pytest.mark.parametrize(
@@ -109,42 +117,40 @@ def test_a_solve_ends_when_the_next_radius_would_be_at_the_tolerance():
 
 
 def test_the_default_tolerance_follows_the_scale_of_the_data():
-    config = SolverConfig()
-    assert schedule.end_radius(config, 50.0) == pytest.approx(0.01)
+    assert rules(50.0).end_radius() == pytest.approx(0.01)
     state, report = State(X, 0.019, 9, 0.04), EpochReport(X, 0.04, 5)
-    assert advance(state, report, config, 50.0)[1] is StopReason.RADIUS
-    assert advance(state, report, config, 5.0)[1] is None
+    assert rules(50.0).advance(state, report)[1] is StopReason.RADIUS
+    assert rules(5.0).advance(state, report)[1] is None
 
 
 def test_noisy_data_end_where_moves_drown_in_the_residual():
     mse = 25.0
-    end = schedule.end_radius(SolverConfig(eps=1e-3), 10.0, mse)
+    end = rules(10.0, eps=1e-3).end_radius(mse)
     assert end == pytest.approx(math.sqrt(6e-3) * 5)
     report = EpochReport(X, mse * 25, 5)
     for radius, reason in ((2 * end, StopReason.RADIUS), (2.01 * end, None)):
-        assert advance(State(X, radius, 9, mse * 25), report, SolverConfig(eps=1e-3), 10.0)[1] is reason
-    assert schedule.end_radius(SolverConfig(eps=1e-3, radius_tol=0.1), 10.0, mse) == 0.1
-    assert schedule.end_radius(SolverConfig(eps=1e-3, bad_moves=False), 10.0, mse) == pytest.approx(2e-3)
-    assert schedule.end_radius(SolverConfig(eps=0), 10.0, mse) == pytest.approx(2e-3)
+        assert rules(10.0, eps=1e-3).advance(State(X, radius, 9, mse * 25), report)[1] is reason
+    assert rules(10.0, eps=1e-3, radius_tol=0.1).end_radius(mse) == 0.1
+    assert rules(10.0, eps=1e-3, bad_moves=False).end_radius(mse) == pytest.approx(2e-3)
+    assert rules(10.0, eps=0).end_radius(mse) == pytest.approx(2e-3)
 
 
 @pytest.mark.parametrize("mse", [math.inf, math.nan, 1e300])
 def test_an_exploded_map_does_not_end_a_solve(mse):
-    config = SolverConfig()
-    assert schedule.end_radius(config, 1.0, mse) <= 0.025
-    assert schedule.stall_threshold(1e3, mse, config) == config.eps
+    assert rules().end_radius(mse) <= 0.025
+    assert rules().stall_threshold(1e3, mse) == SolverConfig().eps
 
 
 def test_a_solve_that_begins_near_its_end_halves_the_radius_earlier():
-    near = SolverConfig(radius=0.5)
-    assert schedule.stall_threshold(0.3, 1.0, near) == pytest.approx(0.06)
-    assert schedule.stall_threshold(0.003, 1.0, near) == near.eps
-    assert schedule.stall_threshold(0.3, 1.0, SolverConfig(radius=0.5, eps=0.1)) == 0.1
-    for far in (SolverConfig(), SolverConfig(radius=0.51), SolverConfig(radius=0.5, bad_moves=False)):
-        assert schedule.stall_threshold(0.3, 1.0, far) == far.eps
+    near = rules(radius=0.5)
+    assert near.stall_threshold(0.3, 1.0) == pytest.approx(0.06)
+    assert near.stall_threshold(0.003, 1.0) == near.config.eps
+    assert rules(radius=0.5, eps=0.1).stall_threshold(0.3, 1.0) == 0.1
+    for far in (rules(), rules(radius=0.51), rules(radius=0.5, bad_moves=False)):
+        assert far.stall_threshold(0.3, 1.0) == far.config.eps
     report = EpochReport(X, 25.0, 5)
     for was, radius in ((26.4, 0.15), (26.6, 0.3)):  # gains of 5.6 % and 6.4 %
-        assert advance(State(X, 0.3, 3, was), report, near, 1.0)[0].radius == radius
+        assert near.advance(State(X, 0.3, 3, was), report)[0].radius == radius
 
 
 @pytest.mark.parametrize(("spread", "cost"), [(0.5, 1 / 6), (1.0, 2 / 3)])
@@ -190,13 +196,11 @@ def test_the_search_finds_the_largest_radius_that_lowers_the_error(power, nudge,
 
 @pytest.mark.parametrize("bad_moves", [True, False])
 def test_arithmetic_is_float64_wherever_float32_would_not_do(bad_moves):
-    config = SolverConfig(bad_moves=bad_moves, radius_tol=0.01)
-
-    def arithmetic(radius, scale=10.0, dtype=np.float32):
-        return schedule.arithmetic(radius, config, scale, np.dtype(dtype))
+    def arithmetic(radius, scale=10.0, dtype="float32"):
+        return rules(scale, dtype=dtype, bad_moves=bad_moves, radius_tol=0.01).arithmetic(radius)
 
     assert arithmetic(1.0) == "float32"
-    assert arithmetic(1.0, dtype=np.float64) == "float64"
+    assert arithmetic(1.0, dtype="float64") == "float64"
     assert arithmetic(0.0009) == "float64"
     assert arithmetic(0.0201) == "float32"
     assert arithmetic(0.02) == ("float32" if bad_moves else "float64")
@@ -206,18 +210,16 @@ def test_arithmetic_is_float64_wherever_float32_would_not_do(bad_moves):
 
 
 def test_the_certificate_of_a_monotone_solve_is_for_all_axes():
-    config = SolverConfig(n_components=10, direction_share=0.3, bad_moves=False, radius_tol=0.1)
-    layout, dtype = Layout(50), np.dtype(np.float32)
+    monotone = rules(n=50, n_components=10, direction_share=0.3, bad_moves=False, radius_tol=0.1)
     x = np.zeros((10, 50))
-    assert len(schedule.plan_epoch(State(x, 0.21, 4), config, layout, 1.0, dtype).axes) == 3
-    assert schedule.plan_epoch(State(x, 0.2, 4), config, layout, 1.0, dtype).axes == tuple(range(10))
+    assert len(monotone.plan(State(x, 0.21, 4)).axes) == 3
+    assert monotone.plan(State(x, 0.2, 4)).axes == tuple(range(10))
 
 
 def test_a_plan_is_made_of_its_parts():
-    config, layout, dtype = SolverConfig(seed=3), Layout(500), np.dtype(np.float32)
-    plan = schedule.plan_epoch(State(X, 0.5, 7), config, layout, 1.0, dtype)
+    plan = rules(n=500, seed=3).plan(State(X, 0.5, 7))
     assert plan.radius == 0.5
-    assert plan.rounds == schedule.halves(layout, 3, 7)
+    assert plan.rounds == schedule.halves(Layout(500), 3, 7)
     assert plan.axes == (0, 1)
     assert plan.dtype == "float32"
 
@@ -227,16 +229,17 @@ def test_numbers_of_small_types_do_not_overflow():
     plain = SolverConfig(n_components=100, radius=float(np.float16(0.1)), seed=200)
     assert config == plain
     assert {type(value) for value in config.as_dict().values()} <= {int, float, bool, str, type(None)}
-    assert_array_equal(schedule.starting_points(120, config, 1.0), schedule.starting_points(120, plain, 1.0))
+    starts = [Schedule(c, 1.0, Layout(120), np.dtype("float32")).starting_points() for c in (config, plain)]
+    assert_array_equal(*starts)
 
 
 @given(st.integers(3, 50_000), SEEDS)
 def test_the_sample_is_a_few_whole_blocks(n, seed):
-    layout = Layout(n)
-    chosen = schedule.sample_blocks(layout, seed)
+    sampling, layout = rules(n=n, seed=seed), Layout(n)
+    chosen = sampling.sample_blocks()
     assert list(chosen) == sorted(set(chosen))
     assert set(chosen) <= set(range(layout.count))
-    assert chosen == schedule.sample_blocks(layout, seed)
+    assert chosen == sampling.sample_blocks()
     points = sum(hi - lo for lo, hi in map(layout.bounds, chosen))
     assert min(n, 512 - layout.rows) <= points <= 512 + layout.rows
 

@@ -31,8 +31,8 @@ from psmds_dist.data import cache as rows
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels import jit
-from psmds_dist.solver import schedule
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT
+from psmds_dist.solver.schedule import Schedule
 from psmds_dist.solver.solve import solve
 
 
@@ -70,6 +70,10 @@ def data(kind, n=60):
     return t
 
 
+def rules(n, config, scale):
+    return Schedule(config, scale, Layout(n), np.dtype("float32"))
+
+
 def least_budget(t):
     return 2 * Layout(len(t)).rows * len(t) * t.itemsize
 
@@ -83,7 +87,7 @@ def least_budget(t):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_monotone_never_rises_and_ends_where_no_single_move_helps(kind, dims, seed, dtype):
     t = data(kind).astype(dtype)
-    maps = [schedule.starting_points(60, SolverConfig(n_components=dims, seed=seed), scale_of(t)).T]
+    maps = [rules(60, SolverConfig(n_components=dims, seed=seed), scale_of(t)).starting_points().T]
     solution = embed(t, n_components=dims, seed=seed, bad_moves=False, radius_tol=0.01 * scale_of(t), max_epochs=9999)
     assert solution.stop_reason is StopReason.RADIUS
     mse = solution.history["mse"]
@@ -148,7 +152,7 @@ def test_default_tolerance_is_a_share_of_the_scale():
     t = data("metric")
     solution = embed(t)
     assert solution.stop_reason is StopReason.RADIUS
-    end = schedule.end_radius(SolverConfig(), scale_of(t), solution.history["mse"][-1])
+    end = rules(len(t), SolverConfig(), scale_of(t)).end_radius(solution.history["mse"][-1])
     assert solution.radius / 2 <= end < solution.radius
     assert end >= RADIUS_TOL * scale_of(t)
 
@@ -159,7 +163,7 @@ def test_the_starting_radius_is_the_given_one_or_found():
     found = embed(t, max_epochs=1).history["radius"][0]
     assert math.log2(found / scale_of(t)) == pytest.approx(round(math.log2(found / scale_of(t))), abs=1e-12)
     config = SolverConfig()
-    start = schedule.starting_points(60, config, scale_of(t)).T
+    start = rules(60, config, scale_of(t)).starting_points().T
 
     def lowers(radius):
         x = embed(t, start=start, radius=radius, max_epochs=1, bad_moves=True)
@@ -182,7 +186,7 @@ def test_no_epochs_return_the_start():
     assert solution.stress.mse == pytest.approx(error(t, start) / 60**2, rel=1e-12)
     assert solution.history.shape == (0,)
     drawn = embed(t, max_epochs=0, seed=5)
-    assert_array_equal(drawn.raw_embedding, schedule.starting_points(60, SolverConfig(seed=5), scale_of(t)).T)
+    assert_array_equal(drawn.raw_embedding, rules(60, SolverConfig(seed=5), scale_of(t)).starting_points().T)
 
 
 @pytest.mark.parametrize("start_type", [np.float32, np.float64])
@@ -274,7 +278,7 @@ def test_an_interrupt_of_the_radius_search_returns_the_start():
     solution = embed(t, source=interrupting(t, {3}), budget=least_budget(t), seed=2)
     assert solution.stop_reason is StopReason.INTERRUPTED
     assert solution.history.shape == (0,)
-    assert_array_equal(solution.raw_embedding, schedule.starting_points(60, SolverConfig(seed=2), scale_of(t)).T)
+    assert_array_equal(solution.raw_embedding, rules(60, SolverConfig(seed=2), scale_of(t)).starting_points().T)
 
 
 def test_errors_of_the_source_are_not_taken_for_an_end():
@@ -400,9 +404,9 @@ def test_points_in_the_plane_are_recovered(bad_moves, dtype):
 
 def test_ten_dimensions_with_half_of_the_axes():
     t = digit_distances("shuffled")[:150, :150].copy()
-    start = schedule.starting_points(150, SolverConfig(n_components=10, seed=1), scale_of(t)).T
+    start = rules(150, SolverConfig(n_components=10, seed=1), scale_of(t)).starting_points().T
     first = embed(t, n_components=10, direction_share=0.5, seed=1, max_epochs=1, start=start, radius=8.0, moves="axes")
-    axes = schedule.sampled_axes(SolverConfig(n_components=10, direction_share=0.5, seed=1), 0)
+    axes = rules(150, SolverConfig(n_components=10, direction_share=0.5, seed=1), 1.0).sampled_axes(0)
     assert set(np.flatnonzero((first.raw_embedding != start).any(axis=0))) == set(axes)
     half = [embed(t, n_components=10, direction_share=0.5, seed=s).stress.normalized_stress for s in range(3)]
     full = [embed(t, n_components=10, seed=s).stress.normalized_stress for s in range(3)]
@@ -427,7 +431,7 @@ def test_as_good_and_as_quick_as_the_sequential_algorithm(digits):
     for seed in range(5):
         solution = embed(t, seed=seed)
         ours.append((len(solution.history), solution.stress.normalized_stress))
-        start = schedule.starting_points(n, SolverConfig(seed=seed), scale).T
+        start = rules(n, SolverConfig(seed=seed), scale).starting_points().T
         x, errors = sequential_fast(t, start, solution.history["radius"][0], radius_tol=RADIUS_TOL * scale)
         residual = ((squareform(t.astype(float), checks=False) - pdist(x)) ** 2).sum()
         theirs.append((len(errors), math.sqrt(2 * residual / (t.astype(float) ** 2).sum())))

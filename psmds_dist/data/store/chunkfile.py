@@ -19,6 +19,7 @@ from typing import Any, cast
 import google_crc32c
 import numpy as np
 
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import InputError, Rows
 
 CHECKSUM_BYTES = 4
@@ -106,8 +107,8 @@ class ChunkFile:
         if file.read(CHECKSUM_BYTES) != found.to_bytes(CHECKSUM_BYTES, "little"):
             raise self._damaged("does not match its checksum")
 
-    def _damaged(self, what: str) -> InputError:
-        return InputError(
+    def _damaged(self, what: str) -> DamagedDataError:
+        return DamagedDataError(
             f"the store is damaged: its chunk file {self.path} {what}; restore the file from a copy, or "
             "build the store anew."
         )

@@ -15,6 +15,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, ZipStore
 
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import InputError
 from psmds_dist.data.store.archives import archive_of, open_archive
 
@@ -97,4 +98,4 @@ def damage_told(where: str) -> Iterator[None]:
         raise
     except ZARR_ERRORS as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise InputError(f"{where} is damaged ({reason}); restore it from a copy, or make it anew.") from None
+        raise DamagedDataError(f"{where} is damaged ({reason}); restore it from a copy, or make it anew.") from None

@@ -50,7 +50,7 @@ def require_seal(group: zarr.Group) -> None:
 
     Raises
     ------
-    InputError
+    DamagedDataError
         When the seal is broken, or gone.
     """
     header = read_header(group)

@@ -16,6 +16,7 @@ import zarr
 from zarr.errors import NodeNotFoundError, ZarrUserWarning
 from zarr.storage import LocalStore
 
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import InputError
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.formats import NPY, begins_with, other_format
@@ -211,7 +212,7 @@ def _find(path: str | os.PathLike[str] | zarr.Array[Any], kind: _Kind) -> tuple[
 def _foreign(array: zarr.Array[Any]) -> zarr.Array[Any]:
     """Refuse an array of ours whose group no longer says what it is."""
     if PART_OF_STORE in array.attrs:
-        raise InputError(
+        raise DamagedDataError(
             f"{location(array)} is part of a store of psmds, but what the store says of itself is damaged or gone; "
             "restore it from a copy, or build it anew."
         )
@@ -234,7 +235,7 @@ def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
     except ImportError as error:  # zarr leaves remote stores to packages of their own
         raise InputError(f"{place} cannot be reached from here: {error}; or copy it to a disk.") from None
     except ZARR_ERRORS as error:
-        raise InputError(f"{place} is damaged: zarr cannot read what it says of itself ({error}).") from None
+        raise DamagedDataError(f"{place} is damaged: zarr cannot read what it says of itself ({error}).") from None
 
 
 def _reopen(array: zarr.Array[Any]) -> zarr.Array[Any]:
@@ -310,7 +311,7 @@ def _require_readable(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, in
     most = most_stored(array)
     large = [key for key, (size, _) in chunks.items() if size > most]
     if large and isinstance(array.store, LocalStore):
-        raise InputError(
+        raise DamagedDataError(
             f"the store is damaged: the chunk file {large[0]} of {where} has {chunks[large[0]][0]:,} bytes, but at "
             f"most {most:,} are expected; restore it from a copy, or build the store anew."
         )

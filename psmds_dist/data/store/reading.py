@@ -17,8 +17,9 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import LocalStore, ZipStore
 
 from psmds_dist.core.arrays import fill
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.sources import ReadProfile, RowSource
-from psmds_dist.core.types import InputError, Ints, Rows
+from psmds_dist.core.types import Ints, Rows
 from psmds_dist.data.store.check_cache import load_check, save_check
 from psmds_dist.data.store.chunkfile import ChunkFile, fold, list_chunks, native_little, rows_of
 from psmds_dist.data.store.header import ZARR_ERRORS, Header, directory, location, read_header
@@ -237,7 +238,7 @@ class ZarrRows(PickledOnce, RowSource):
         try:
             return np.asarray(read())
         except ZARR_ERRORS as error:
-            raise InputError(
+            raise DamagedDataError(
                 f"the store {self.location} is damaged or cannot be read in {where} ({error}); restore it from a "
                 "copy, or build it anew."
             ) from error

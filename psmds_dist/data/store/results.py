@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec
 
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import InputError, StorageError
 from psmds_dist.data.store.header import FORMAT, KEY, damage_told, open_ours, read_header
 from psmds_dist.data.store.integrity import digest_of_list, listed, require_seal, sealed
@@ -193,5 +194,5 @@ def _values(group: zarr.Group, name: str, place: Path) -> np.ndarray[Any, Any]:
         return np.asarray(array[()])
 
 
-def _damaged(place: Path, what: str) -> InputError:
-    return InputError(f"the result {place} is damaged: {what}; restore it from a copy or rerun the fit.")
+def _damaged(place: Path, what: str) -> DamagedDataError:
+    return DamagedDataError(f"the result {place} is damaged: {what}; restore it from a copy or rerun the fit.")

@@ -1,0 +1,105 @@
+"""The envelope of a run: its resources, and the steps that every run has before and after its own work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any, NamedTuple, Self, TypeVar
+
+from psmds_dist.core.events import OnEpoch
+from psmds_dist.core.executor import Executor
+from psmds_dist.core.layout import parse_bytes
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import InputError
+from psmds_dist.planning.memory import exceeded
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
+from psmds_dist.solver.state_file import Identity
+
+T = TypeVar("T")
+
+PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
+"""Packages whose versions a result names."""
+
+
+class MemoryUse(NamedTuple):
+    """Memory of the processes that worked, by name."""
+
+    peak: dict[str, int]
+    """Peak resident bytes."""
+
+    over: dict[str, int]
+    """Bytes by which some took more than planned, see `psmds_dist.planning.memory.exceeded`."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Resources of a run.
+
+    Attributes
+    ----------
+    executor : Executor
+        Where the work runs.
+    limit : int
+        Bytes that a process may take.
+    ids : list of str, optional
+        Names of the points.
+    checkpoint : CheckpointStore
+        Where states are saved.
+    on_plan : callable, optional
+        Called with the plan of memory before the work begins.
+    on_epoch : callable, optional
+        Called after every epoch; returning True ends the solve.
+    """
+
+    executor: Executor
+    limit: int
+    ids: list[str] | None = None
+    checkpoint: CheckpointStore = NO_CHECKPOINT
+    on_plan: Callable[[Any], object] | None = None
+    on_epoch: OnEpoch | None = None
+
+    @classmethod
+    def of(cls, executor: Executor, memory_limit: Any = None, **more: Any) -> Self:
+        """Context with the limit that the user gave, or else that of the executor."""
+        limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
+        return cls(executor, limit, **more)
+
+    def attach(self, n: int, dtype: str, content: str, configuration: Mapping[str, Any]) -> Identity:
+        """Begin, or continue, the run that these describe, and return its identity."""
+        identity = {
+            "psmds-dist": installed()["psmds-dist"],
+            "input": {"points": n, "dtype": dtype, "content": content},
+            "configuration": dict(configuration),
+        }
+        self.checkpoint.attach(identity)
+        return identity
+
+    def run(self, plan: object, source: RowSource, work: Callable[[], T]) -> tuple[T, MemoryUse]:
+        """Announce the plan, do the work, and require that its source did not change; free the workers in any case."""
+        if self.on_plan is not None:
+            self.on_plan(plan)
+        before = self.executor.memory_usage()
+        try:
+            found = work()
+            self._require_unchanged(source)
+            peak = self.executor.peak_memory()
+            return found, MemoryUse(peak, exceeded(self.limit, before, peak))
+        finally:
+            self.executor.close()
+
+    def _require_unchanged(self, source: RowSource) -> None:
+        """Refuse the result of rows that were written to while they were read, and save nothing of it."""
+        if source.is_stale():
+            self.checkpoint.remove()
+            raise InputError(
+                f"{source.location or 'the matrix'} was written to while it was read, so that the map belongs "
+                "to no matrix and is not saved: wait until it is complete, and start a new run."
+            )
+
+
+@cache
+def installed() -> dict[str, str]:
+    """Versions of the packages that a result depends on."""
+    return {name: version(name) for name in PACKAGES}

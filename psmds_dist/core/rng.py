@@ -1,0 +1,26 @@
+"""Counter-based random numbers: each purpose draws from a stream of its own, so that no draw shifts another."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class RandomStream(IntEnum):
+    """What random numbers are drawn for; packages that build on this one number theirs from `FIRST_FREE_STREAM` on."""
+
+    START = 0
+    ROUNDS = 1
+    AXES = 2
+    SAMPLE = 3
+    JITTER = 4
+
+
+FIRST_FREE_STREAM = 16
+"""Least number of a stream of another package."""
+
+
+def generator(seed: int, stream: IntEnum, epoch: int = 0) -> np.random.Generator:
+    """Random numbers of one stream and epoch."""
+    return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, int(stream), epoch]))
