@@ -61,7 +61,7 @@ class _Run:
 
 
 def batches_of(blocks: Sequence[int], layout: Layout) -> list[list[int]]:
-    """Cut kept blocks into batches, lest a kernel's scratch grow with all of them."""
+    """Cut kept blocks into batches, so that the scratch of a kernel does not grow with all of them."""
     return groups(blocks, max(1, BATCH // layout.rows))
 
 
