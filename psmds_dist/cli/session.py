@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,7 @@ from psmds_dist.core.errors import AlreadyComplete, InputError, StorageError
 
 if TYPE_CHECKING:
     from psmds_dist.core.executor import Executor
+    from psmds_dist.core.sources import RowSource
     from psmds_dist.core.types import StopReason
     from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
@@ -78,11 +79,12 @@ def memory_limit(cluster: ClusterOptions, executor: Executor) -> int:
     return executor.memory_limit() if limit is None else parse_bytes(limit, "--memory-limit")
 
 
-def row_names(source: Any, file: str | None) -> list[str] | None:
+def row_names(source: RowSource, file: str | None) -> list[str] | None:
     """Names of the rows of a source: those in a file if one is given, otherwise its own."""
     from psmds_dist.data.ids import read_ids
 
-    return source.ids if file is None else read_ids(file, source.n)
+    names = source.ids if file is None else read_ids(file, source.n)
+    return None if names is None else list(names)
 
 
 def require_output(output: str, overwrite: bool, *read: str) -> None:

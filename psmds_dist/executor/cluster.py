@@ -1,4 +1,4 @@
-"""Getting a cluster: one that runs already, or one on this machine for as long as it is needed."""
+"""Connections to a running cluster, and clusters on this machine."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
     Parameters
     ----------
     address, scheduler_file : str, optional
-        Where it is: one of them.
+        Where the scheduler is: one of the two.
     tls : str, optional
-        Directory with the certificate and key that it uses too.
+        Directory with the certificate and key of the scheduler.
 
     Raises
     ------
     InputError
-        When nobody answers, or a file is not there.
+        When no scheduler answers, or a file is missing.
     """
     from distributed import Client
 
@@ -94,15 +94,14 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
     workers : int
         Worker processes.
     threads : int
-        Kernel threads of each.
+        Kernel threads of each worker.
     tls : str, optional
-        Directory with what `write_certificates` made, to encrypt what they say to each other.
+        Directory of `write_certificates`, to encrypt connections.
     """
     import dask
     from distributed import Client, LocalCluster
 
-    # after this time Dask closes the nanny of a worker that was lost, even if that worker came back and is just being
-    # started for the second time
+    # after this time Dask closes the nanny of a lost worker, even if that worker came back and is being restarted
     lasting = {"distributed.deploy.lost-worker-timeout": "1 day"}
     settings = {
         **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
@@ -112,14 +111,14 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.terminate": False,
-        # looking at itself takes Dask a tenth of a core, on the cores that the kernels share
+        # profiling takes Dask a tenth of a core, which the kernels need
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "500ms",
         "distributed.admin.system-monitor.interval": "10s",
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(dask.config.set(lasting))
-        with dask.config.set(settings), defer_interrupts(), _ended_after(WORKER_TIMEOUT):
+        with dask.config.set(settings), defer_interrupts(), _start_timeout(WORKER_TIMEOUT):
             try:
                 cluster = LocalCluster(
                     n_workers=workers,
@@ -128,20 +127,20 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
                     host="127.0.0.1",
                     protocol="tcp" if tls is None else "tls",
                     security=None if tls is None else tls_security(tls),
-                    silence_logs=logging.CRITICAL,  # what matters is raised; the rest is noise when the cluster ends
+                    silence_logs=logging.CRITICAL,  # faults are raised; the log is noise when the cluster ends
                 )
             except RuntimeError as error:  # such as: a worker was killed while it started
                 raise WorkerError(
-                    f"the {workers} workers did not start on this machine ({error}): look for what ends "
-                    "or stops them, most often a lack of memory, and run it again."
+                    f"the {workers} workers did not start on this machine ({error}): check what ends "
+                    "or stops them, most often a lack of memory, and rerun the same command."
                 ) from error
             stack.enter_context(cluster)
         yield stack.enter_context(Client(cluster, set_as_default=False, direct_to_workers=True))
 
 
 @contextlib.contextmanager
-def _ended_after(seconds: float) -> Iterator[None]:
-    """End the processes that are started meanwhile when they take too long: Dask waits for ever for one that hangs."""
+def _start_timeout(seconds: float) -> Iterator[None]:
+    """Kill processes that take too long to start: Dask waits forever for one that hangs."""
     here = psutil.Process()
     before = here.children()
 

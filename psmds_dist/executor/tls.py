@@ -1,4 +1,4 @@
-"""TLS between client, scheduler and workers: one certificate, which all of them show and trust."""
+"""TLS between client, scheduler and workers: one certificate, which all of them present and trust."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ KEY = "key.pem"
 
 
 def write_certificates(folder: str) -> None:
-    """Make a key and a certificate signed with it, valid for a year, that only this user can read.
+    """Create a key and a certificate signed with it, valid for a year, readable by this user only.
 
     Raises
     ------
     InputError
-        When there are some already.
+        When either file exists.
     """
     from distributed import Security
 
     certificate, key = (os.path.join(folder, name) for name in (CERTIFICATE, KEY))
     for path in (certificate, key):
         if os.path.lexists(path):
-            raise InputError(f"{path} is there already: give another directory, or delete both files.")
+            raise InputError(f"{path} exists: choose another directory, or delete both files.")
     made = Security.temporary()
     os.makedirs(folder, mode=0o700, exist_ok=True)
     _write(key, made.tls_client_key)
@@ -41,7 +41,7 @@ def _write(path: str, text: str) -> None:
 
 
 def tls_security(folder: str) -> Security:
-    """What Dask needs to know to use the certificate and key in a directory.
+    """Security settings of Dask with the certificate and key of a directory.
 
     Raises
     ------

@@ -214,7 +214,7 @@ def test_a_result_whose_place_takes_no_more_is_kept_elsewhere(tmp_path, matrix, 
     (saved,) = (tmp_path / "tmp").glob("psmds-*")
     assert np.array_equal(read_result(saved).embedding, mds.embedding_)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["tmp"]
-    with small_files(), pytest.raises(StorageError, match="the result is lost: make room"):
+    with small_files(), pytest.raises(StorageError, match="the result is lost; free some space"):
         mds.save(tmp_path / "map.zarr")
 
 

@@ -301,7 +301,7 @@ def test_interrupted_store_is_continued(tmp_path):
     notes.write_text("of somebody else")
     with pytest.raises(InputError, match="is unfinished"):
         open_rows(path)
-    with pytest.raises(InputError, match=r"holds dissimilarities/notes\.partial, which psmds did not write"):
+    with pytest.raises(InputError, match=r"contains dissimilarities/notes\.partial, which psmds did not write"):
         create(path, N, source_fingerprint="one")
     assert notes.read_text() == "of somebody else"
     notes.unlink()

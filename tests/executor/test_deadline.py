@@ -110,6 +110,17 @@ def test_nothing_waits_for_a_worker_that_hangs(client, executor, tmp_path):
     assert not [name for name in client.cluster.scheduler.worker_plugins if "psmds" in name]
 
 
+def test_a_worker_that_hangs_while_it_has_nothing_to_do_is_noticed_by_its_heartbeats(client, executor, caplog):
+    caplog.set_level("INFO", "psmds_dist")
+    hung = min(client.run(os.getpid).values())
+    with stopped(hung):
+        wait_for(lambda: len(executor._pool.refresh()) == 1, seconds=20)
+        assert executor._pool._suspects == {}  # it never missed a deadline
+        [message] = [m for m in caplog.messages if m.startswith("no heartbeat")]
+        assert message.endswith(f"for {DEADLINE:.0f} s; reassigning its blocks")
+    wait_for(lambda: executor.n_workers == 2)
+
+
 def hold_rows(path):
     rows.get_row_cache(open_rows(path), 10**6)
 

@@ -11,7 +11,7 @@ from distributed.comm import CommClosedError
 
 from psmds_dist.core.types import ClusterLost, InputError, WorkerError
 from psmds_dist.executor import dask as on_dask
-from psmds_dist.executor import errors, workers
+from psmds_dist.executor import dispatch, errors, tasks, workers
 from psmds_dist.executor.dispatch import MapCall, Task
 from psmds_dist.executor.stragglers import StragglerDetector, silent_workers
 from psmds_dist.executor.tasks import keep_alive, probe
@@ -51,6 +51,7 @@ class FakeFuture:
         self.released = True
 
     def result(self, timeout=None):
+        self.timeout = timeout
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
@@ -70,6 +71,9 @@ class FakePool(WorkerPool):
     def submit(self, function, *args, **how):
         self.submitted.append(FakeFuture(function, args, how))
         return self.submitted[-1]
+
+    def run_in_loop(self, function):
+        function()
 
     def run_on_all(self, function, *args):
         self.asked += 1
@@ -502,3 +506,65 @@ def test_facts_of_a_worker_are_read_from_the_scheduler():
     facts = {"name": 3, "nthreads": 2, "memory_limit": None, "status": "running", "last_seen": 5.0, "other": 1}
     assert workers._worker("a", facts) == Worker("3", "a", 2, 0, "running", 5.0)
     assert workers._worker("a", {**facts, "memory_limit": 7}).memory_limit == 7
+
+
+# whole calls and documented times
+
+
+class Immediate(FakeFuture):
+    """A future whose result is there when somebody asks to be called back."""
+
+    def add_done_callback(self, function):
+        self.status, (work, blocks) = "finished", self.args
+        self.outcome = work(blocks.tolist())
+        function(self)
+
+
+class ImmediatePool(FakePool):
+    def submit(self, function, *args, **how):
+        self.submitted.append(Immediate(function, args, how))
+        return self.submitted[-1]
+
+
+def test_a_call_yields_each_block_once_and_records_its_time():
+    pool = ImmediatePool(A, B)
+    call = MapCall(pool, StragglerDetector(10), total)
+    parts = list(call.results(range(9), 2))
+    assert sorted(block for part, _ in parts for block in part) == list(range(9))
+    assert all(result == sum(part) for part, result in parts)
+    assert max(len(part) for part, _ in parts) == 2
+    assert set(call._stragglers._slowest) == {"total"}
+    assert {future.timeout for future in pool.submitted} == {10.0}  # a lost result is not waited for longer
+    assert time.monotonic() - pool.last_task_call < 5
+
+
+def test_the_time_of_a_task_counts_threads_and_blocks_and_the_next_begins_when_it_ends():
+    worker = A._replace(threads=2)
+    call = call_of(FakePool(worker), (worker, range(5)))
+    late_by(call, worker, 10)
+    call._record_time(Task(list(range(5))), worker)
+    assert call._rates == [pytest.approx(4, abs=0.5)]
+    assert time.monotonic() - call._started["a"] < 5
+
+
+def test_a_suspect_is_trusted_again_once_its_probe_has_run():
+    pool = FakePool(A, B)
+    facts = {"nthreads": 1, "memory_limit": 1, "status": "running", "last_seen": 1000.0}
+    pool._in_loop = lambda function: {a: {"name": a, **facts} for a in "ab"}
+    pool.suspect("a")
+    assert set(WorkerPool.refresh(pool)) == {"b"}
+    pool.probes[0].status = "finished"
+    assert set(WorkerPool.refresh(pool)) == {"a", "b"}
+    pool.suspect("b")
+    pool._in_loop = lambda function: {"a": {"name": "a", **facts}}
+    WorkerPool.refresh(pool)
+    assert not pool.is_suspect("b")  # another worker may come to its address
+    assert pool.current()
+
+
+def test_times_are_those_that_are_documented():
+    """In ``cluster/README.md`` and the docstring of `DaskExecutor`."""
+    assert (on_dask.DEADLINE, workers.TASK_INTERVAL, workers.WORKER_TIMEOUT) == (30, 5, 60)
+    assert max(dispatch.CHECK_INTERVAL, workers.REFRESH_INTERVAL, workers.RETRY_DELAY) <= 1  # "a second or two"
+    assert workers.LOG_DELAY <= 2
+    assert tasks.KEEP_ALIVE_STEP <= 0.1

@@ -499,7 +499,7 @@ def test_workers_that_hang_while_they_start_end_in_a_sentence(tmp_path, monkeypa
     began = psutil.Process().children(recursive=True)
     with (
         dask.config.set({"distributed.worker.preload": [str(tmp_path / "stopping.py")]}),
-        pytest.raises(WorkerError, match="the 2 workers did not start on this machine .* run it again"),
+        pytest.raises(WorkerError, match="the 2 workers did not start on this machine .* rerun the same"),
         local_client(2, 1),
     ):
         pass

@@ -143,7 +143,7 @@ def test_certificates_are_for_their_owner_alone(tmp_path):
     before = (folder / "key.pem").read_bytes()
     result = CliRunner().invoke(main, ["certificates", str(folder)])
     assert result.exit_code == 1
-    assert "certificate.pem is there already: give another directory" in result.stderr
+    assert "certificate.pem exists: choose another directory" in result.stderr
     assert (folder / "key.pem").read_bytes() == before
 
 

@@ -238,7 +238,7 @@ def test_faults_are_sentences(place, points):
             "is the result of 'psmds fit', no landmark map: it has no landmarks",
         ),
         (("transform", "matrix.zarr", "new.npy", "x.npy"), "holds dissimilarities; give the result of a fit"),
-        (("transform", "map.zarr", "narrow.npy", "x.npy"), "the landmarks have 4 features, but the points have 3"),
+        (("transform", "map.zarr", "narrow.npy", "x.npy"), "X has 3 features, but LandmarkMDS is expecting 4 features"),
         (("transform", "map.zarr", "new.npy", "x.xls"), "must end in .csv, .tsv or .npy"),
         (("transform", "map.zarr", "text.npy", "x.npy"), "text.npy"),
         (("panel", "points.npy", "p.zarr", *euclidean, "-S", 151), "at most the number of points, 150, not 151"),
