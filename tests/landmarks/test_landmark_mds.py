@@ -263,7 +263,7 @@ def test_stages_are_told():
     fitted(matrix(), on_stage=told.append)
     assert told[0].startswith("260 points by 40 landmarks, panel 40.6 KiB, 1 process with ")
     assert told[0].endswith("each: taken out of the matrix once, then read, in one pass")
-    assert [line.split(":")[0] for line in told[1:]] == ["panel", "landmarks", "placement", "evaluate"]
+    assert [line.split(":")[0] for line in told[1:]] == ["panel", "landmarks", "placement", "evaluation"]
 
 
 # --- transform ---
