@@ -1,1 +1,1 @@
-"""The parts of a landmark fit: landmarks among themselves, placement, refinement, evidence."""
+"""The parts of a landmark fit: landmarks among themselves, placement, refinement, evaluation."""

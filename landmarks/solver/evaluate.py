@@ -27,21 +27,21 @@ def without(landmarks: Ints, some: Ints) -> Ints:
 
 
 def said_of(aside: Ints, landmarks: Ints, config: LandmarkConfig) -> str:
-    """What is told of landmarks that are set aside."""
+    """Message about landmarks that are set aside."""
     some = f"{aside.size} of the {landmarks.size} landmarks of the panel"
     if config.refine == "panel":
-        return f"{some} are left out of the map: refinement and evidence are judged by them"
-    return f"{some} are left out of a map of some points that serves as evidence; the map itself uses all"
+        return f"{some} are left out of the map: the refinement is validated, and the map evaluated, on them"
+    return f"{some} are left out of a map of some points for the evaluation; the map itself uses all"
 
 
 def set_aside(data: Data, landmarks: Ints, config: LandmarkConfig) -> Ints:
-    """Landmarks that the evidence, or the judge of a refinement, does without."""
+    """Landmarks that the evaluation, or the validation of a refinement, does not use."""
     aside = data.set_aside(landmarks, config.seed) if config.evaluate or config.refine == "panel" else landmarks[:0]
     return aside if landmarks.size - aside.size > 2 * config.n_components else landmarks[:0]
 
 
 def judge_of(data: Data, landmarks: Ints, config: LandmarkConfig) -> ValidationStress:
-    """Stress on pairs outside the panel, other ones than those of the evidence."""
+    """Stress on pairs outside the panel, none of them among those of the evaluation."""
     pairs = hold_out(data, landmarks, config, LandmarkStream.VALIDATION_PAIRS)
     if pairs is None:
         raise InputError(

@@ -241,7 +241,7 @@ def _refined(
 
 
 def _exact(start: Solution, landmarks: Ints, n: int) -> Stress | None:
-    """Stress over all pairs when everybody is a landmark."""
+    """Stress over all pairs when every point is a landmark."""
     if landmarks.size < n:
         return None
     return replace(start.stress, point_stress=start.stress.point_stress[np.argsort(landmarks)])

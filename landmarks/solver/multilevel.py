@@ -213,7 +213,7 @@ def _extended(among: LandmarkDissimilarities, which: Ints, found: Solution, exec
 def _run(
     among: LandmarkDissimilarities, executor: InProcessExecutor, config: SolverConfig, start: Floats | None = None
 ) -> Solution:
-    """Solve; an interrupt ends the whole fit, for a map of the landmarks alone is nobody's map."""
+    """Solve; an interrupt ends the whole fit, for a map of the landmarks alone is no result."""
     source: RowSource = ArrayRows(among.values, dtype=among.values.dtype.name)
     found = solve(source, config, executor, scale=among.scale, budget=4 * among.values.nbytes, start=start)
     if found.stop_reason is StopReason.INTERRUPTED:

@@ -102,7 +102,7 @@ Placement = tuple[Floats, Floats, Floats, Ints]
 class Place:
     """Place the points of some blocks of a panel, each alone.
 
-    ``start`` holds coordinates to go on from with ``radius``; without it points begin in closed form, with the
+    ``start`` holds coordinates to continue from with ``radius``; without it points begin in closed form, with the
     root mean square residual there as their radius. They are done at a ``share`` of their residual. Those of
     ``seated`` are not placed any better than they begin: somebody knows where they stand.
     """
@@ -203,7 +203,7 @@ def place(
 def _search(
     rows: Rows, slots: Ints, known: Ints, frame: PlacementModel, x: Floats, radii: Floats, share: float
 ) -> tuple[Floats, Floats]:
-    """Search in float32 down to the radius that it can tell apart, and in float64 where a point goes on below."""
+    """Search in float32 down to the radius that it can tell apart, and in float64 where a point continues below."""
     if frame.arithmetic(rows.dtype) == np.float64:
         return kernels.search(rows, slots, frame.y, x, radii, FLOOR * frame.scale, share, MOST_PROBES)
     coarse = FLOAT32_RADIUS * frame.scale

@@ -170,7 +170,7 @@ class Refining:
     since: int = 0
 
     def as_arrays(self) -> Arrays:
-        """All that a later process needs to go on from here."""
+        """All that a later process needs to continue from here."""
         counts = {"radius": self.radius, "before": self.before, "passes": self.passes, "since": self.since}
         now = Candidate(np.nan, self.frame, self.placement)
         return {**counts, **now.as_arrays("now"), **self.best.as_arrays("best")}
@@ -203,7 +203,7 @@ def refine_panel(
     so the error on the panel can fall while the map gets worse, for points and landmarks may fit each other's noise
     (as in unfolding, where points end on a circle around a heap of landmarks). So a judge measures each pass on
     pairs that the panel does not hold, and the best is kept: refinement never ends with a worse map than it began.
-    At last everybody is placed anew, as new points will be, against the landmarks where they came to rest.
+    Finally all points are placed again, as new points will be, against the landmarks where they came to rest.
 
     Returns
     -------

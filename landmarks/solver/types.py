@@ -30,7 +30,7 @@ REFINEMENTS = ("none", "panel", "full")
 Tell = Callable[[str], object]
 
 UNFINISHED = (
-    "the full refinement ran out of epochs before it converged: go on from the map with "
+    "the full refinement ran out of epochs before it converged: continue from the map with "
     "PatternSearchMDS(max_epochs=...).fit(X, init=embedding_)"
 )
 
@@ -67,7 +67,7 @@ class Data(Planned, Protocol):
 
     @property
     def default_n_landmarks(self) -> int:
-        """Number of landmarks when nobody said."""
+        """Default number of landmarks."""
 
     def trusted(self) -> Data:
         """The same once the whole matrix has passed its check: what is taken out needs none, nor tests of checksums."""
@@ -85,13 +85,13 @@ class Data(Planned, Protocol):
         """Dissimilarities between two lists of points, NaN where unknown."""
 
     def hold_out(self, landmarks: Ints, rows: Ints, columns: Ints, share: slice) -> HeldOut | None:
-        """Pairs for the evidence, given candidates that are no landmarks; None when nothing is known of them.
+        """Pairs for the evaluation, given candidates that are no landmarks; None when nothing is known of them.
 
         Where only few points can be in such pairs, ``share`` tells which of these.
         """
 
     def set_aside(self, landmarks: Ints, seed: int) -> Ints:
-        """Landmarks that evidence can be gathered without, where no pairs of other points are known."""
+        """Landmarks that the evaluation can do without, where no pairs of other points are known."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class LandmarkFit:
     agreement : (n_init - 1,) ndarray
         Procrustes disparity of the other starts to the best.
     aside : (k,) int64
-        Of the landmarks, those that the evidence was gathered without.
+        Of the landmarks, those that the evaluation did not use.
     residual : (n,) ndarray
         ``sqrt(sum_s (t - d)^2 / sum_s t^2)`` of each point against the landmarks.
     estimate : StressEstimate or None

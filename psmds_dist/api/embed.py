@@ -246,7 +246,7 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointSto
 
 
 def _starts(best: Solution, count: int, seconds: float) -> Arrays:
-    """The best of so many starts, to go on from."""
+    """The best of so many starts, to continue from."""
     return {**best.as_arrays(), "starts": np.int64(count), "spent": np.float64(seconds)}
 
 

@@ -89,7 +89,7 @@ def distances(features: int) -> float:
 
 
 def memory_share(workers: int) -> int:
-    """Bytes that a worker may take when so many share this machine and nobody said: as a run would decide."""
+    """Bytes that a worker may take by default when so many share this machine."""
     if workers == 1:
         return int(0.8 * psutil.virtual_memory().available)
     return int(psutil.virtual_memory().total // (2 * workers))

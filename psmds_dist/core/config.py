@@ -49,7 +49,7 @@ class SolverConfig:
     max_epochs : int
         Most epochs to run; 0 returns the start.
     direction_share : float
-        Share of the axes tried in an epoch, drawn anew for each; 1 tries all.
+        Share of the axes tried in an epoch, drawn for each; 1 tries all.
     moves : {"auto", "axes", "guided"}
         What a point tries: both ways along every axis, or two steps against the gradient of its error; ``"auto"``
         is guided from `GUIDED_FROM` dimensions on. The last radius of a monotone solve tries all axes in any case.
@@ -108,7 +108,7 @@ MOVES = ("auto", "axes", "guided")
 """What the points of a solve may try."""
 
 GUIDED_FROM = 5
-"""Fewest dimensions in which moves are guided when nobody said."""
+"""Fewest dimensions in which moves are guided by default."""
 
 SEEDS = 2**128
 """Seeds that there are: keys of Philox."""

@@ -137,7 +137,7 @@ class StopReason(enum.StrEnum):
     description : str
         The outcome, as it follows the number of epochs.
     resumable : bool
-        Whether the run can go on from its checkpoint.
+        Whether the run can continue from its checkpoint.
     advice : str
         What Python users are warned of; empty where the map is what was asked for.
     """

@@ -34,7 +34,7 @@ INLINE = 2**22
 """Most bytes that workers are asked with directly in a round; what is larger they fetch from each other."""
 
 HANDED = 6.5e-11
-"""Seconds that a byte takes beside being read: a thread is woken for every block, and a kernel begins anew."""
+"""Seconds that a byte takes beside being read: a thread is woken for every block, and a kernel is started."""
 
 TOUCHED = 5e-11
 """Seconds that a byte takes beside this when it is kept: its memory is new, and its checksum is tested."""
@@ -160,7 +160,7 @@ class Stage:
     busy : float
         Of a worker's cores while it reads or computes rows; the kernel has to wait for them.
     network, scheduler, here : float
-        Of the barrier: bytes on their way, tasks, and work in the process that started the run.
+        Of the barrier: bytes in transit, tasks, and work in the process that started the run.
     disk_bytes, network_bytes : float
         Bytes read by all workers, and bytes that go through the scheduler.
     """

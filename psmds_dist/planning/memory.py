@@ -245,7 +245,7 @@ def checking(rows: RowStorage, workers: int = 1, *, here: bool = True) -> Memory
 
 
 def building(rows: RowStorage, workers: int = 1, *, here: bool = True) -> MemoryRequirement:
-    """What writing a store with its check needs; two blocks are on their way to the disk."""
+    """What writing a store with its check needs; two blocks are being written to disk."""
     needs = checking(rows, workers, here=here)
     parts = {**needs.parts, "rows being written": 2 * rows.block_bytes}
     what = f"building a store of {rows.layout.n:,} points"
@@ -294,7 +294,7 @@ _ANSWERS_HERE = 10
 """Numbers a point when moves, sums and stresses are gathered where they are made."""
 
 _ANSWERS = 7
-"""Numbers a point in a worker's answer, and in the same on its way."""
+"""Numbers a point in a worker's answer, and in the copy being sent."""
 
 POINT_SCRATCH = 10
 """Numbers a point of a kernel call beside the gains."""

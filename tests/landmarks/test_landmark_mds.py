@@ -263,7 +263,7 @@ def test_stages_are_told():
     fitted(matrix(), on_stage=told.append)
     assert told[0].startswith("260 points by 40 landmarks, panel 40.6 KiB, 1 process with ")
     assert told[0].endswith("each: taken out of the matrix once, then read, in one pass")
-    assert [line.split(":")[0] for line in told[1:]] == ["panel", "landmarks", "placement", "evaluate"]
+    assert [line.split(":")[0] for line in told[1:]] == ["panel", "landmarks", "placement", "evaluation"]
 
 
 # --- transform ---
@@ -1150,7 +1150,7 @@ def test_a_polish_that_runs_out_of_epochs_warns_in_python(monkeypatch):
             fitted(matrix(), refine=refine)
     short = landmarks.solver.refine.polish_config
     monkeypatch.setattr("landmarks.solver.fit.polish_config", lambda *how: replace(short(*how), max_epochs=1))
-    with pytest.warns(ConvergenceWarning, match=r"ran out of epochs before it converged: go on .* init=embedding_"):
+    with pytest.warns(ConvergenceWarning, match=r"ran out of epochs before it converged: continue .* init=embedding_"):
         mds = fitted(matrix(), refine="full")
     assert mds.stop_reason_ == "max_epochs"
 
