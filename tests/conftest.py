@@ -11,8 +11,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import hypothesis
 import numpy as np
 import pytest
-from scipy.spatial.distance import pdist, squareform
-from sklearn.datasets import load_digits
+
+from tests.digits import digit_distances
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests interrupt processes
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,15 +21,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max_examples=8)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-
-
-def digit_distances(order: str) -> np.ndarray:
-    """Distances between 1,200 handwritten digits, sorted by class or shuffled."""
-    digits = load_digits()
-    chosen = np.random.default_rng(0).permutation(len(digits.target))[:1200]
-    if order == "sorted":
-        chosen = chosen[np.argsort(digits.target[chosen], kind="stable")]
-    return squareform(pdist(digits.data[chosen])).astype(np.float32)
 
 
 @pytest.fixture(params=["sorted", "shuffled"])

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from conftest import digit_distances
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -20,6 +19,7 @@ from psmds_dist.solver.epoch import Objective, bad_moves_epoch
 from psmds_dist.solver.schedule import Schedule, State
 from psmds_dist.solver.solve import solve
 from psmds_dist.solver.tasks import CachedRows, points_of
+from tests.digits import digit_distances
 
 
 @pytest.fixture(autouse=True)

@@ -40,13 +40,13 @@ def distances(n, dims, dtype="float32"):
 @pytest.fixture
 def ahead(monkeypatch):
     """What was compiled when the clock of an exact fit began to run."""
-    found, real = [], run._kept_start
+    found, real = [], run._saved_start
 
     def noting(*arguments):
         found.append(signatures())
         return real(*arguments)
 
-    monkeypatch.setattr(run, "_kept_start", noting)
+    monkeypatch.setattr(run, "_saved_start", noting)
     return found
 
 

@@ -11,7 +11,6 @@ from functools import cache
 import numpy as np
 import pytest
 import zarr
-from conftest import digit_distances
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist, pdist, squareform
@@ -43,6 +42,7 @@ from psmds_dist.data.store.chunkfile import ChunkFile
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
 from psmds_dist.solver.solve import solve
+from tests.digits import digit_distances
 
 N = 260
 

@@ -5,7 +5,6 @@ from functools import cache
 import click
 import numpy as np
 import pytest
-from conftest import digit_distances
 from numpy.testing import assert_array_equal
 from reference import (
     MatrixRows,
@@ -34,6 +33,7 @@ from psmds_dist.kernels import jit
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT
 from psmds_dist.solver.schedule import Schedule
 from psmds_dist.solver.solve import solve
+from tests.digits import digit_distances
 
 
 @pytest.fixture(autouse=True)
