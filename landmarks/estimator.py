@@ -292,7 +292,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> LandmarkMDS:
         """Read a model that `save` wrote.
 
-        It can `transform`, and knows the map with its names, landmarks, stress, evidence and seed.
+        It can `transform`, and knows the map with its names, landmarks, stress and seed.
         """
         model = Model.load(path)
         estimator = cls(

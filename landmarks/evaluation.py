@@ -1,4 +1,4 @@
-"""Evidence that a landmark map can be trusted: stress on pairs that no fit has seen, and agreement of starts."""
+"""Stress of a landmark map on pairs that no fit has seen, and agreement of starts."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.choosing import Drawn, Seeded
 from tests.fuzz.entries import ENTRIES
-from tests.fuzz.judging import Fault, judged, own_folder
+from tests.fuzz.judging import FuzzFailure, judged, own_folder
 from tests.fuzz.oracle import Verdict
 from tests.fuzz.running import run_batch
 
@@ -41,14 +41,14 @@ def test_faults_are_found(error, verdict, told):
         if error is not None:
             raise error
 
-    with pytest.raises(Fault, match=told):
+    with pytest.raises(FuzzFailure, match=told):
         judged(call, verdict, "a story")
 
 
 def test_a_fault_is_counted_and_can_be_repeated(monkeypatch):
     def faulty(choose, folder):
         if choose.number(0, 1):
-            raise Fault("something")
+            raise FuzzFailure("something")
         return "right"
 
     monkeypatch.setitem(ENTRIES, "ids", faulty)

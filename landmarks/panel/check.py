@@ -29,8 +29,8 @@ from psmds_dist.ingest.check import (
     suspicion_of,
 )
 from psmds_dist.ingest.passes import Checker
-from psmds_dist.ingest.scan import HUGE, InvalidEntries, find_fault, largest_usable, total_fault
-from psmds_dist.ingest.similarity import Evidence, sample_points
+from psmds_dist.ingest.scan import HUGE, InvalidEntries, find_invalid, largest_usable, total_invalid
+from psmds_dist.ingest.similarity import SimilarityCheck, sample_points
 from psmds_dist.ingest.triangles import count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
 
@@ -129,10 +129,10 @@ class PanelScanner:
             known -= np.isnan(rows).sum(axis=1)
             low, high = (float(bound.reduce(rows, axis=None)) for bound in (np.fmin, np.fmax))
         counts, numbers = np.unique(known, return_counts=True)
-        faults = {}
+        invalid_entries = {}
         if low < 0 or high == np.inf:
-            faults["infinite"] = find_fault(np.isinf(rows), rows, lo)
-            faults["negative"] = find_fault(rows < 0, rows, lo)
+            invalid_entries["infinite"] = find_invalid(np.isinf(rows), rows, lo)
+            invalid_entries["negative"] = find_invalid(rows < 0, rows, lo)
         self._blocks.append(
             PanelBlock(
                 block,
@@ -140,7 +140,7 @@ class PanelScanner:
                 google_crc32c.value(np.ascontiguousarray(rows)),
                 dict(zip(counts.tolist(), numbers.tolist(), strict=True)),
                 (int(counts[0]), lo + int(known.argmin())),
-                **faults,
+                **invalid_entries,
             )
         )
 
@@ -323,7 +323,7 @@ class Judgement:
     def suspicion(self) -> Suspicion:
         """What is suspicious about a panel without problems."""
         own = np.zeros(0) if self.between is None else np.nan_to_num(self.between.diagonal())
-        like_similarities = self._evidence is not None and self._evidence.like_similarities
+        like_similarities = self._similarity_check is not None and self._similarity_check.like_similarities
         return suspicion_of(self._worst_negative, own, self._scale or self.highest, like_similarities=like_similarities)
 
     @property
@@ -363,7 +363,7 @@ class Judgement:
 
     @cached_property
     def _worst_negative(self) -> InvalidEntries | None:
-        return total_fault([scan.negative for scan in self.blocks])
+        return total_invalid([scan.negative for scan in self.blocks])
 
     @cached_property
     def _own(self) -> Floats:
@@ -373,12 +373,12 @@ class Judgement:
         return np.where(np.abs(own) > self._zero, own, 0)
 
     @cached_property
-    def _evidence(self) -> Evidence | None:
+    def _similarity_check(self) -> SimilarityCheck | None:
         if self.between is None or len(self.between) < 2:
             return None
         own = self._own
         few = sample_points(len(own))
-        return Evidence.of(self.between[np.ix_(few, few)], own, self._squares, len(own))
+        return SimilarityCheck.of(self.between[np.ix_(few, few)], own, self._squares, len(own))
 
     @cached_property
     def _worst_pair(self) -> tuple[int, int, float]:
@@ -405,19 +405,19 @@ class Judgement:
         )
 
     def _infinite(self) -> str:
-        fault = total_fault([scan.infinite for scan in self.blocks])
-        if fault is None:
+        invalid = total_invalid([scan.infinite for scan in self.blocks])
+        if invalid is None:
             return ""
         return (
-            f"{self.names.what} has {entries(fault.count, 'infinite')} as {self.dtype.name}, the first in "
-            f"{self.names.place(fault.row, fault.column)}; write NaN for a dissimilarity that is missing."
+            f"{self.names.what} has {entries(invalid.count, 'infinite')} as {self.dtype.name}, the first in "
+            f"{self.names.place(invalid.row, invalid.column)}; write NaN for a dissimilarity that is missing."
         )
 
     def _huge(self) -> str:
         return "" if math.isinf(self.highest) else huge(self.highest, self.dtype, self.between, self.names)
 
     def _similarities(self) -> str:
-        if self._evidence is None or not self._evidence.of_similarities:
+        if self._similarity_check is None or not self._similarity_check.of_similarities:
             return ""
         assert self.between is not None
         assert self.names.landmarks is not None
@@ -426,12 +426,12 @@ class Judgement:
         return told.removesuffix(".") + self.names.on_similarities + "."
 
     def _negative(self) -> str:
-        fault = self._worst_negative
-        if fault is None or -fault.value <= self._zero:
+        invalid = self._worst_negative
+        if invalid is None or -invalid.value <= self._zero:
             return ""
         return (
-            f"{self.names.what} has {entries(fault.count, 'negative')}, the lowest in "
-            f"{self.names.place(fault.row, fault.column)} ({fault.value:g}), but dissimilarities are zero or "
+            f"{self.names.what} has {entries(invalid.count, 'negative')}, the lowest in "
+            f"{self.names.place(invalid.row, invalid.column)} ({invalid.value:g}), but dissimilarities are zero or "
             "more; write NaN for one that is missing."
         )
 

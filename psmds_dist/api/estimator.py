@@ -290,7 +290,7 @@ class PatternSearchMDS(OnCluster):
         path : path
             Where.
         overwrite : bool
-            Whether an earlier result there gives way.
+            Whether an earlier result there is replaced.
         """
         from psmds_dist.api.results import write_result
 

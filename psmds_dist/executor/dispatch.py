@@ -89,9 +89,9 @@ class MapCall(Generic[R]):
     def results(self, blocks: Sequence[int], group: int | None) -> Iterator[tuple[Sequence[int], R]]:
         """Yield the blocks and result of each task as it comes."""
         workers = self._pool.current() or self._pool.wait_for_available()
-        owned = owners(blocks, {name: worker.threads for name, worker in workers.items()})
+        by_worker = owners(blocks, {name: worker.threads for name, worker in workers.items()})
         assignments = [
-            Assignment(Task(part), workers[name]) for name, own in owned.items() for part in groups(own, group)
+            Assignment(Task(part), workers[name]) for name, own in by_worker.items() for part in groups(own, group)
         ]
         self._unfinished = dict.fromkeys(assignment.task for assignment in assignments)
         self._choose_transport(len(assignments), len(workers))

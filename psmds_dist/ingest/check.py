@@ -30,7 +30,7 @@ from psmds_dist.ingest.scan import (
     contiguous_runs,
     largest_usable,
 )
-from psmds_dist.ingest.similarity import Evidence, sample_points
+from psmds_dist.ingest.similarity import SimilarityCheck, sample_points
 from psmds_dist.ingest.triangles import Triangles
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.planning.memory import PANEL_BYTES, MemoryRequirement, building, checking
@@ -203,7 +203,7 @@ class Judgement:
     def result(self) -> InputCheck:
         """What is known of a matrix without problems."""
         scan, pair = self.scan, self._pair
-        like_similarities = self._evidence.like_similarities
+        like_similarities = self._similarity_check.like_similarities
         return InputCheck(
             n=scan.n,
             dtype=scan.dtype.name,
@@ -213,7 +213,7 @@ class Judgement:
             asymmetry=None if pair is None else pair.difference / scan.rms,
             digest=scan.digest,
             suspicion=suspicion_of(
-                scan.fault("negative"), scan.diagonal, scan.rms, like_similarities=like_similarities
+                scan.invalid("negative"), scan.diagonal, scan.rms, like_similarities=like_similarities
             ),
         )
 
@@ -232,28 +232,28 @@ class Judgement:
         return np.where(np.abs(self.scan.diagonal) > self._zero, self.scan.diagonal, 0)
 
     @cached_property
-    def _evidence(self) -> Evidence:
-        return Evidence.of(self.scan.sample, self._diagonal_entries, self.scan.squares, self.scan.n)
+    def _similarity_check(self) -> SimilarityCheck:
+        return SimilarityCheck.of(self.scan.sample, self._diagonal_entries, self.scan.squares, self.scan.n)
 
     @cached_property
     def _finite(self) -> bool:
-        return not any(self.scan.fault(kind) for kind in ("nan", "infinite", "huge"))
+        return not any(self.scan.invalid(kind) for kind in ("nan", "infinite", "huge"))
 
     @cached_property
     def _lone_triangle(self) -> str:
         """Sentence about a matrix of which one side of the diagonal is empty, or holds a value that stands for that."""
         half = self.scan.n * (self.scan.n - 1) // 2
-        faults = [self.scan.fault(kind) for kind in ("nan", "infinite", "huge", "negative")]
-        if self._unequal is None and not any(fault and fault.count >= half for fault in faults):
+        invalid_entries = [self.scan.invalid(kind) for kind in ("nan", "infinite", "huge", "negative")]
+        if self._unequal is None and not any(invalid and invalid.count >= half for invalid in invalid_entries):
             return ""
         found = count_triangles(self.source, self.executor, self.room)
         return one_triangle(found) if found.only else ""
 
-    def _fault(self, kind: str) -> InvalidEntries | None:
+    def _invalid(self, kind: str) -> InvalidEntries | None:
         """Entries that are wrong in one way, unless they fill the empty side of a lone triangle."""
-        fault, n = self.scan.fault(kind), self.scan.n
-        fills_a_side = fault is not None and 0 <= fault.count - n * (n - 1) // 2 <= n
-        return None if fills_a_side and self._lone_triangle else fault
+        invalid, n = self.scan.invalid(kind), self.scan.n
+        fills_a_side = invalid is not None and 0 <= invalid.count - n * (n - 1) // 2 <= n
+        return None if fills_a_side and self._lone_triangle else invalid
 
     @cached_property
     def _pair(self) -> Pair | None:
@@ -273,35 +273,35 @@ class Judgement:
         pair = self._pair if self._finite else None
         return None if pair is None or pair.difference <= self.symmetry_tol * self.scan.rms else pair
 
-    def _where(self, fault: InvalidEntries) -> str:
-        return f"row {row_name(fault.row, self.ids)}, column {row_name(fault.column, self.ids)}"
+    def _where(self, invalid: InvalidEntries) -> str:
+        return f"row {row_name(invalid.row, self.ids)}, column {row_name(invalid.column, self.ids)}"
 
     def _missing(self) -> str:
-        fault = self._fault("nan")
-        if fault is None:
+        invalid = self._invalid("nan")
+        if invalid is None:
             return ""
         return (
-            f"the matrix has {entries(fault.count, 'NaN')}, the first in {self._where(fault)}; missing pairs are not "
-            "supported where all are used, so fill them in, leave out their points, or embed through landmarks without "
+            f"the matrix has {entries(invalid.count, 'NaN')}, the first in {self._where(invalid)}; missing pairs are "
+            "not supported where all are used, so fill them in, leave out their points, or embed through landmarks without "
             "a full refinement (psmds landmarks fit, LandmarkMDS)."
         )
 
     def _infinite(self) -> str:
-        fault = self._fault("infinite")
-        if fault is None:
+        invalid = self._invalid("infinite")
+        if invalid is None:
             return ""
         return (
-            f"the matrix has {entries(fault.count, 'infinite')} as {self.scan.dtype.name}, the first in "
-            f"{self._where(fault)}; {self._groups}replace them by finite dissimilarities or leave out their points."
+            f"the matrix has {entries(invalid.count, 'infinite')} as {self.scan.dtype.name}, the first in "
+            f"{self._where(invalid)}; {self._groups}replace them by finite dissimilarities or leave out their points."
         )
 
     def _huge(self) -> str:
-        fault = self._fault("huge")
-        if fault is None:
+        invalid = self._invalid("huge")
+        if invalid is None:
             return ""
         return (
             f"the squares of the dissimilarities overflow in computations with {self.scan.dtype.name}: "
-            f"{entries(fault.count, 'huge')}, the largest {fault.value:g} in {self._where(fault)}, above "
+            f"{entries(invalid.count, 'huge')}, the largest {invalid.value:g} in {self._where(invalid)}, above "
             f"{largest_usable(self.scan.dtype):g}; {self._groups}where such values stand for pairs without a "
             "dissimilarity replace them or leave out their points, otherwise divide the matrix by a constant first."
         )
@@ -319,19 +319,19 @@ class Judgement:
         )
 
     def _similarities(self) -> str:
-        if not self._evidence.of_similarities:
+        if not self._similarity_check.of_similarities:
             return ""
-        signed = self.scan.fault("negative") is not None
+        signed = self.scan.invalid("negative") is not None
         points = np.arange(self.scan.n)
         return like_similarities("the matrix", points, self._diagonal_entries, self.scan.rms, signed, self.ids)
 
     def _negative(self) -> str:
-        fault = self._fault("negative")
-        if fault is None or -fault.value <= self._zero:
+        invalid = self._invalid("negative")
+        if invalid is None or -invalid.value <= self._zero:
             return ""
         return (
-            f"the matrix has {entries(fault.count, 'negative')}, the lowest in {self._where(fault)} "
-            f"({fault.value:g}), but dissimilarities are zero or more; correct them at their origin, fill in missing "
+            f"the matrix has {entries(invalid.count, 'negative')}, the lowest in {self._where(invalid)} "
+            f"({invalid.value:g}), but dissimilarities are zero or more; correct them at their origin, fill in missing "
             "pairs that they stand for, and if these are correlations r, use sqrt(2 (1 - r))."
         )
 
@@ -425,7 +425,7 @@ def refuse_similarities(source: RowSource, ids: Ids = None) -> None:
     squares = np.square(usable, dtype=np.float64).sum(axis=1) - diagonal**2
     diagonal[np.abs(diagonal) <= rounded_zero(squares)] = 0
     sample = rows[:, points].astype(np.float64)
-    if Evidence.of(sample, diagonal, squares, n).of_similarities:
+    if SimilarityCheck.of(sample, diagonal, squares, n).of_similarities:
         rms = math.sqrt(float(squares.sum()) / (points.size * (n - 1)))
         raise InputError(like_similarities("the matrix", points, diagonal, rms, bool((sample < 0).any()), ids))
 

@@ -122,15 +122,15 @@ class Scanner:
         """Scan the rows of ``block``."""
         lo, hi = self._layout.bounds(block)
         squares, sketch, low, high = scan_rows(rows, lo, self._weights, self._columns)
-        faults: dict[str, InvalidEntries | None] = {}
+        invalid_entries: dict[str, InvalidEntries | None] = {}
         if low < 0 or high > self._largest or not math.isfinite(squares.sum()):
-            faults = _faults(rows, lo)
+            invalid_entries = _invalid_entries(rows, lo)
             usable = np.where(np.abs(rows) <= self._largest, rows, 0)
             squares, high = np.square(usable, dtype=np.float64).sum(axis=1), float(usable.max())
         diagonal = np.diagonal(rows, lo).astype(np.float64)
         sample = rows.take(self._sampled(lo, hi), axis=0).take(self._points, axis=1)
         checksum = google_crc32c.value(rows)
-        self._blocks.append(BlockScan(block, squares, diagonal, sketch, sample, high, checksum, **faults))
+        self._blocks.append(BlockScan(block, squares, diagonal, sketch, sample, high, checksum, **invalid_entries))
 
     def _sampled(self, lo: int, hi: int) -> Ints:
         """Which of the rows ``lo`` to ``hi`` are in the sample, counted from ``lo``."""
@@ -142,7 +142,7 @@ class Scanner:
         return GroupScan(tuple(self._blocks), self._columns)
 
 
-def _faults(rows: Rows, lo: int) -> dict[str, InvalidEntries | None]:
+def _invalid_entries(rows: Rows, lo: int) -> dict[str, InvalidEntries | None]:
     infinite = np.isinf(rows)
     wrong = {
         "nan": np.isnan(rows),
@@ -150,10 +150,10 @@ def _faults(rows: Rows, lo: int) -> dict[str, InvalidEntries | None]:
         "huge": (rows > largest_usable(rows.dtype)) & ~infinite,
         "negative": (rows < 0) & ~infinite,
     }
-    return {kind: find_fault(mask, rows, lo) for kind, mask in wrong.items()}
+    return {kind: find_invalid(mask, rows, lo) for kind, mask in wrong.items()}
 
 
-def find_fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> InvalidEntries | None:
+def find_invalid(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> InvalidEntries | None:
     """Return the entry farthest from zero among those that are wrong, and their count; ``rows`` begin at ``lo``."""
     count = int(np.count_nonzero(wrong))
     if not count:
@@ -162,13 +162,13 @@ def find_fault(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> InvalidEntries 
     return InvalidEntries(count, lo + i, j, float(rows[i, j]))
 
 
-def total_fault(faults: Sequence[InvalidEntries | None]) -> InvalidEntries | None:
-    """Return the worst of some faults, with the count of all."""
-    found = [fault for fault in faults if fault is not None]
+def total_invalid(some: Sequence[InvalidEntries | None]) -> InvalidEntries | None:
+    """Return the worst of some invalid entries, with the count of all."""
+    found = [invalid for invalid in some if invalid is not None]
     if not found:
         return None
-    worst = max(found, key=lambda fault: math.inf if math.isnan(fault.value) else abs(fault.value))
-    return replace(worst, count=sum(fault.count for fault in found))
+    worst = max(found, key=lambda invalid: math.inf if math.isnan(invalid.value) else abs(invalid.value))
+    return replace(worst, count=sum(invalid.count for invalid in found))
 
 
 class Scan:
@@ -211,9 +211,9 @@ class Scan:
         """Entries between the points of `psmds_dist.ingest.similarity.sample_points`."""
         return np.concatenate([scan.sample for scan in self.blocks])
 
-    def fault(self, kind: str) -> InvalidEntries | None:
+    def invalid(self, kind: str) -> InvalidEntries | None:
         """The worst entry of a kind (``"nan"``, ``"infinite"``, ``"huge"``, ``"negative"``), and the count of all."""
-        return total_fault([getattr(scan, kind) for scan in self.blocks])
+        return total_invalid([getattr(scan, kind) for scan in self.blocks])
 
     @property
     def rms(self) -> float:

@@ -1,4 +1,4 @@
-"""Do the entries of a matrix behave like dissimilarities, or like similarities? Evidence from a sample of points.
+"""Do the entries of a matrix behave like dissimilarities, or like similarities? A sample of points tells.
 
 In a triangle of dissimilarities two long sides come with a short third one less often than with a long one; near is
 transitive, far is not. So the product of the three entries around a triangle, each taken as its deviation from the
@@ -83,7 +83,7 @@ def chance(m: int) -> float:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class SimilarityCheck:
     """What tells similarities from dissimilarities.
 
     Attributes
@@ -102,7 +102,7 @@ class Evidence:
     heavy_diagonal: bool = False
 
     @classmethod
-    def of(cls, sample: Rows, diagonal: Floats, squares: Floats, columns: int) -> Evidence:
+    def of(cls, sample: Rows, diagonal: Floats, squares: Floats, columns: int) -> SimilarityCheck:
         """Weigh a sample, and some rows: their diagonal entries, and the sums of squares of their other entries."""
         there = np.flatnonzero(diagonal)
         elsewhere = math.sqrt(float(squares[there].sum()) / max(1, there.size * (columns - 1)))

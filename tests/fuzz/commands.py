@@ -24,7 +24,7 @@ from psmds_dist import open_rows, read_result
 from psmds_dist.cli.app import main
 from tests.fuzz import matrices
 from tests.fuzz.choosing import Chooser, seldom
-from tests.fuzz.judging import Fault
+from tests.fuzz.judging import FuzzFailure
 from tests.fuzz.library import ids_of, snapshot
 from tests.fuzz.oracle import Verdict, on_matrix, require_right_map, require_sentence, worse
 
@@ -57,7 +57,7 @@ def called(arguments: list[str], folder: Path, *, process: bool) -> Ended:
         warnings.simplefilter("error")
         result = CliRunner().invoke(main, arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise Fault(f"psmds {' '.join(arguments)}: leaked {result.exception!r}") from result.exception
+        raise FuzzFailure(f"psmds {' '.join(arguments)}: leaked {result.exception!r}") from result.exception
     return Ended(result.exit_code, result.stdout, result.stderr)
 
 
@@ -73,14 +73,14 @@ def judged(
             right(end)
         else:
             _require_refusal(end)
-    except Fault:
+    except FuzzFailure:
         raise
     except Exception as error:
-        raise Fault(f"{story}: {type(error).__name__}: {error}") from error
+        raise FuzzFailure(f"{story}: {type(error).__name__}: {error}") from error
     if end.code == 0 and verdict is Verdict.REFUSED:
-        raise Fault(f"{story}: accepted in silence")
+        raise FuzzFailure(f"{story}: accepted in silence")
     if end.code and verdict is Verdict.RIGHT:
-        raise Fault(f"{story}: refused, though valid: {end.err}")
+        raise FuzzFailure(f"{story}: refused, though valid: {end.err}")
     return "refused" if end.code else "right"
 
 
@@ -416,7 +416,7 @@ def others(choose: Chooser, folder: Path) -> str:
 
     how = judged(choose, words, verdict, "", folder, right)
     if how == "refused" and snapshot(folder) != before:
-        raise Fault(f"psmds {words}: refused, but files have changed")
+        raise FuzzFailure(f"psmds {words}: refused, but files have changed")
     return how
 
 
@@ -461,7 +461,7 @@ def full_disk(choose: Chooser, folder: Path) -> str:
         if words[0] == "fit" and words[2] == "map":
             read_result(folder / "map")
     except Exception as error:
-        raise Fault(f"psmds {' '.join(words)} with at most {most} bytes a file: {error}") from error
+        raise FuzzFailure(f"psmds {' '.join(words)} with at most {most} bytes a file: {error}") from error
     return "refused" if end.code else "right"
 
 

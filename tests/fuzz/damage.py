@@ -25,7 +25,7 @@ from psmds_dist.data.store import describe, open_panel, open_rows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
 from tests.fuzz.choosing import Chooser
-from tests.fuzz.judging import Fault, judged
+from tests.fuzz.judging import FuzzFailure, judged
 from tests.fuzz.oracle import Verdict
 
 N = 40
@@ -211,7 +211,7 @@ def _damage(choose: Chooser, folder: Path, how: Callable[[Path, Chooser], str]) 
 
     end = judged(call, Verdict.EITHER, story)
     if found and not same(found[0], expected):
-        raise Fault(f"{story}: something else than was written came back in silence")
+        raise FuzzFailure(f"{story}: something else than was written came back in silence")
     return end
 
 

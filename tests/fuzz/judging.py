@@ -23,12 +23,12 @@ IN_A_LINE = "the landmarks span only"
 """Messages that valid input may cause: random landmarks may lie on a line where others do not."""
 
 
-class Fault(AssertionError):
+class FuzzFailure(AssertionError):
     """A failure."""
 
 
 Entry = Callable[[Chooser, Path], str]
-"""Runs one case in its own directory and returns the outcome; raises `Fault` on a failure."""
+"""Runs one case in its own directory and returns the outcome; raises `FuzzFailure` on a failure."""
 
 
 def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:
@@ -40,16 +40,18 @@ def judged(call: Callable[[], object], verdict: Verdict, story: str) -> str:
             warnings.simplefilter("ignore", DissimilarityWarning)  # tests.fuzz.judgements looks at these
             call()
     except AssertionError as error:
-        raise Fault(f"{story}: {error}") from error
+        raise FuzzFailure(f"{story}: {error}") from error
     except ERRORS as error:
         if verdict is Verdict.RIGHT and not str(error).startswith(IN_A_LINE):
-            raise Fault(f"{story}: refused, though valid: {error!r}") from error
+            raise FuzzFailure(f"{story}: refused, though valid: {error!r}") from error
         _require_ours(error, story)
         return "refused"
     except Exception as error:
-        raise Fault(f"{story}: {type(error).__name__} instead of a sentence: {error}\n{_last_frames(error)}") from error
+        raise FuzzFailure(
+            f"{story}: {type(error).__name__} instead of a sentence: {error}\n{_last_frames(error)}"
+        ) from error
     if verdict is Verdict.REFUSED:
-        raise Fault(f"{story}: accepted in silence")
+        raise FuzzFailure(f"{story}: accepted in silence")
     return "right"
 
 
@@ -57,11 +59,11 @@ def _require_ours(error: Exception, story: str) -> None:
     from psmds_dist.core.errors import PsmdsError
 
     if not isinstance(error, PsmdsError):
-        raise Fault(f"{story}: leaked {error!r}\n{_last_frames(error)}") from error
+        raise FuzzFailure(f"{story}: leaked {error!r}\n{_last_frames(error)}") from error
     try:
         require_sentence(str(error))
     except AssertionError as wrong:
-        raise Fault(f"{story}: {wrong}") from error
+        raise FuzzFailure(f"{story}: {wrong}") from error
 
 
 def _last_frames(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
 from tests.fuzz import matrices
 from tests.fuzz.choosing import Chooser, seldom
-from tests.fuzz.judging import Fault, judged
+from tests.fuzz.judging import FuzzFailure, judged
 from tests.fuzz.oracle import Verdict, on_matrix, require_right_map, squared, worse
 
 FIGURES = ("mse", "raw_stress", "stress1", "normalized_stress")
@@ -532,7 +532,7 @@ def points(choose: Chooser, folder: Path) -> str:
     n = seldom(choose, 20, [8, 3, 2, 1, 0])
     x = matrices.points(choose, n) * 10.0 ** seldom(choose, 0, [6, -6, 30, -30, 150, -150, 300])
     x = matrices.laid_out(
-        matrices.cast(x, seldom(choose, "float64", [*matrices.REAL, "bool", "complex64", "str"])),
+        matrices.cast(x, seldom(choose, "float64", [*matrices.NUMERIC, "bool", "complex64", "str"])),
         choose.pick(matrices.LAYOUTS[:6]),
         folder,
     )
@@ -662,7 +662,7 @@ def results(choose: Chooser, folder: Path) -> str:
 
     how = judged(call, Verdict.RIGHT if good else Verdict.REFUSED, f"saving over {there}, overwrite {overwrite}")
     if not good and snapshot(folder) != before:
-        raise Fault(f"saving over {there}: what was there has changed")
+        raise FuzzFailure(f"saving over {there}: what was there has changed")
     return how
 
 

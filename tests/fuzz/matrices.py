@@ -27,7 +27,7 @@ GEOMETRIES = [
     "far and near",
 ]
 EXPONENTS = [6, -6, 12, -12, 18, 30, -30, 37, -37, -44, 100, -100, 150, -150, -160, 300, -300, 308, -320]
-REAL = ["float32", "float16", "longdouble", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint64"]
+NUMERIC = ["float32", "float16", "longdouble", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint64"]
 OTHER = ["bool", "complex64", "complex128", "object", "str", "bytes", "datetime64[s]", "timedelta64[s]", "record"]
 LAYOUTS = ["C", "Fortran", "strided", "reversed", "read-only", "swapped", "memory-mapped", "offset"]
 SPOILS = [
@@ -125,7 +125,7 @@ def matrix(choose: Chooser, folder: Path, containers: list[str] = CONTAINERS) ->
     """Any input of a fit."""
     t, story = dissimilarities(choose)
     exponent = seldom(choose, 0, EXPONENTS, 4)
-    dtype = seldom(choose, seldom(choose, "float64", REAL), OTHER, 6)
+    dtype = seldom(choose, seldom(choose, "float64", NUMERIC), OTHER, 6)
     with np.errstate(all="ignore"):
         t = (
             t * 10.0**exponent

@@ -15,7 +15,7 @@ from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
 from tests.fuzz.choosing import Seeded
 from tests.fuzz.entries import ENTRIES, SHARE
-from tests.fuzz.judging import Fault, own_folder
+from tests.fuzz.judging import FuzzFailure, own_folder
 from tests.fuzz.library import small_matrix
 
 HANG = 20
@@ -40,14 +40,14 @@ class Batch:
 
 
 def run_case(entry: str, seed: int, case: int) -> str:
-    """Run one case and return how it ended; raises `Fault`."""
+    """Run one case and return how it ended; raises `FuzzFailure`."""
     faulthandler.dump_traceback_later(3 * HANG, exit=True)  # for code that no signal handler can interrupt
     signal.setitimer(signal.ITIMER_REAL, HANG)
     try:
         with own_folder() as folder:
             return ENTRIES[entry](Seeded(seed, entry, case), folder)
     except Hang:
-        raise Fault(f"no end after {HANG} s") from None
+        raise FuzzFailure(f"no end after {HANG} s") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
@@ -61,7 +61,7 @@ def run_batch(entry: str, seed: int, cases: range) -> Batch:
             batch.ends[run_case(entry, seed, case)] += 1
         except Exception as fault:
             batch.ends["fault"] += 1
-            kind = "" if isinstance(fault, Fault) else f"{type(fault).__name__}: "
+            kind = "" if isinstance(fault, FuzzFailure) else f"{type(fault).__name__}: "
             batch.faults.append(f"--seed {seed} --only '{entry}' --case {case}\n    {kind}{fault}")
     batch.seconds = time.perf_counter() - began
     return batch

@@ -163,7 +163,7 @@ def test_digits_are_nearly_as_good_as_a_full_solve(refine, share):
     assert np.median(ratios) <= 1 + share
 
 
-# --- evidence ---
+# --- evaluation ---
 
 
 def test_the_estimate_is_close_to_the_exact_stress_and_its_interval_covers_it():
@@ -213,7 +213,7 @@ def test_held_out_pairs_never_involve_landmarks(given):
             assert hold_out(data, np.arange(50), LandmarkConfig()) is None
 
 
-def test_without_evidence_nothing_is_claimed():
+def test_without_evaluation_nothing_is_claimed():
     mds = fitted(matrix(), evaluate=False)
     assert np.isnan([mds.normalized_stress_, mds.stress1_, mds.mse_, mds.raw_stress_, *mds.stress_interval_]).all()
     assert len(mds.curve_) == 0
@@ -361,9 +361,9 @@ def test_boolean_points_are_points():
 
 
 @pytest.mark.parametrize("refine", ["none", "panel", "full"])
-@pytest.mark.parametrize("evidence", [True, False])
-def test_saved_maps_come_back_to_the_bit(tmp_path, refine, evidence):
-    mds = fitted(matrix(), refine=refine, evaluate=evidence)
+@pytest.mark.parametrize("evaluate", [True, False])
+def test_saved_maps_come_back_to_the_bit(tmp_path, refine, evaluate):
+    mds = fitted(matrix(), refine=refine, evaluate=evaluate)
     mds.save(tmp_path / "map.zarr")
     back = LandmarkMDS.load(tmp_path / "map.zarr")
     left_out = {"result_", "model_", "history_", "n_epochs_", "n_iter_", "seconds_", "ids_"}
@@ -537,7 +537,7 @@ def test_landmarks_must_know_each_other():
     assert_allclose(got, wanted, atol=1e-12)
 
 
-def test_evidence_needs_pairs():
+def test_an_evaluation_needs_pairs():
     panel = cdist(features(), features()[:30])
     one_left = LandmarkMDS(landmarks=range(30), n_landmarks=29, random_state=0).fit(panel)
     assert one_left.result_.aside.size == 6  # and the one that is not used
@@ -667,7 +667,7 @@ def test_columns_of_a_panel_are_landmarks_in_their_order(refine, size, tmp_path)
         assert_array_equal(bare.embedding_, mds.embedding_)
 
 
-def test_the_evidence_of_a_panel_owes_nothing_to_what_it_is_measured_by():
+def test_the_evaluation_of_a_panel_owes_nothing_to_what_it_is_measured_by():
     panel = cdist(features(), features()[:60])
     mds = LandmarkMDS(landmarks=range(60), random_state=0).fit(panel)
     aside = mds.result_.aside

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.mutants.faults import Fault, faults_of
+from tests.mutants.generating import Mutant, mutants_of
 from tests.mutants.running import OUTPUT, ROOT, copy_of_project, is_noticed
 
 MODULES = {
@@ -35,7 +35,7 @@ def main() -> None:
     """Print a table, and the faults that survive."""
     options = _options()
     known = {entry["fault"]: entry["reason"] for entry in tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])}
-    survivors: list[Fault] = []
+    survivors: list[Mutant] = []
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_of_project(Path(folder))
         print(f"{'module':12} {'faults':>7} {'noticed':>8} {'equal':>6} {'survive':>8} {'seconds':>8}", flush=True)
@@ -45,7 +45,7 @@ def main() -> None:
         print(fault)
 
 
-def _study(name: str, options: argparse.Namespace, known: dict[str, str], copy: Path) -> list[Fault]:
+def _study(name: str, options: argparse.Namespace, known: dict[str, str], copy: Path) -> list[Mutant]:
     paths, tests = MODULES[name]
     tests = [*tests, "-m", options.marks]
     began = time.perf_counter()
@@ -53,7 +53,7 @@ def _study(name: str, options: argparse.Namespace, known: dict[str, str], copy: 
         raise SystemExit(f"the tests of {name} fail without any fault:\n{(copy / OUTPUT).read_text()}")
     patience = 10 + 4 * (time.perf_counter() - began)
     random = np.random.default_rng(options.seed)
-    each = [itertools.islice(faults_of(path, random), options.sample // len(paths)) for path in paths]
+    each = [itertools.islice(mutants_of(path, random), options.sample // len(paths)) for path in paths]
     faults = list(itertools.chain(*each))
     equal = [fault for fault in faults if fault.words in known]
     survivors = [f for f in faults if f.words not in known and not is_noticed(f, tests, copy, patience)]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.mutants.faults import Fault
+from tests.mutants.generating import Mutant
 
 ROOT = Path(__file__).parent.parent.parent
 OUTPUT = "output-of-tests.txt"
@@ -29,7 +29,7 @@ def copy_of_project(folder: Path) -> Path:
     return folder
 
 
-def is_noticed(fault: Fault | None, tests: list[str], folder: Path, seconds: float) -> bool:
+def is_noticed(fault: Mutant | None, tests: list[str], folder: Path, seconds: float) -> bool:
     """Whether a test fails, or does not end, with the fault in the copy; without a fault, whether any does."""
     if fault is None:
         return _fails(tests, folder, seconds)

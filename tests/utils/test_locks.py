@@ -65,7 +65,7 @@ def test_an_owner_is_named_and_leaves_nothing_when_killed(tmp_path):
     with another_owner(place) as process:
         sentence = f"map.zarr is being written by process {process.pid} on {socket.gethostname()}; wait until"
         with pytest.raises(StorageError, match=sentence), exclusive_lock(place):
-            raise AssertionError("owned twice")
+            raise AssertionError("locked twice")
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         with exclusive_lock(place) as certain:
@@ -157,7 +157,7 @@ def test_what_another_user_has_made_can_be_locked(tmp_path, monkeypatch):
     with another_owner(tmp_path / "map"):
         monkeypatch.setattr(os, "open", refusing)
         with pytest.raises(StorageError, match="is being written by"), exclusive_lock(tmp_path / "map"):
-            raise AssertionError("owned twice")
+            raise AssertionError("locked twice")
 
 
 # --- commands and estimators ----------------------------------------------------------------------------------

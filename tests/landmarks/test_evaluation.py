@@ -1,4 +1,4 @@
-"""Evidence: stress on held-out pairs with its interval, and agreement of starts."""
+"""Stress on held-out pairs with its interval, and agreement of starts."""
 
 import numpy as np
 import pytest

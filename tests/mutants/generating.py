@@ -18,7 +18,7 @@ OPERATORS = [name for name in operator_names() if not name.startswith("core/Vari
 
 
 @dataclass(frozen=True)
-class Fault:
+class Mutant:
     """One change of one file."""
 
     path: str
@@ -39,7 +39,7 @@ class Fault:
         return f"line {self.line} of {self.words}"
 
 
-def faults_of(path: str, random: np.random.Generator) -> Iterator[Fault]:
+def mutants_of(path: str, random: np.random.Generator) -> Iterator[Mutant]:
     """Faults of a file in random order."""
     source = Path(path).read_text()
     plain = _behaviour(source)
@@ -48,7 +48,7 @@ def faults_of(path: str, random: np.random.Generator) -> Iterator[Fault]:
         name, occurrence = places[i]
         code = mutate_code(source, get_operator(name)(), occurrence)
         if code is not None and _behaviour(code) not in ("", plain):
-            yield _fault(path, source, code)
+            yield _mutant(path, source, code)
 
 
 class _Counter(Visitor):
@@ -84,8 +84,8 @@ def _behaviour(code: str) -> str:
     return ast.dump(tree)
 
 
-def _fault(path: str, source: str, code: str) -> Fault:
+def _mutant(path: str, source: str, code: str) -> Mutant:
     old, new = source.splitlines(), code.splitlines()
     changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     lo, hi, to, end = next((i, j, k, m) for kind, i, j, k, m in changes if kind != "equal")
-    return Fault(path, code, lo + 1, " ".join(map(str.strip, old[lo:hi])), " ".join(map(str.strip, new[to:end])))
+    return Mutant(path, code, lo + 1, " ".join(map(str.strip, old[lo:hi])), " ".join(map(str.strip, new[to:end])))
