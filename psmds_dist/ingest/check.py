@@ -282,8 +282,8 @@ class Judgement:
             return ""
         return (
             f"the matrix has {entries(invalid.count, 'NaN')}, the first in {self._where(invalid)}; missing pairs are "
-            "not supported where all are used, so fill them in, leave out their points, or embed through landmarks without "
-            "a full refinement (psmds landmarks fit, LandmarkMDS)."
+            "not supported where all are used, so fill them in, leave out their points, or embed through landmarks "
+            "without a full refinement (psmds landmarks fit, LandmarkMDS)."
         )
 
     def _infinite(self) -> str:
