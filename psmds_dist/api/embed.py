@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from psmds_dist.solver.solve import Solution, solve
 from psmds_dist.solver.state_file import Arrays, Identity
 from psmds_dist.solver.tasks import CachedRows
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
-
-if TYPE_CHECKING:
-    pass
 
 
 def plan_run(source: RowSource, config: SolverConfig, context: RunContext) -> Plan:
