@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # tests wait for other processes half of the time: two at once are nearly twice as fast
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
-.PHONY: demo test test-wide test-all test-lowest test-pythons lint bench bench-quick fuzz chaos audit picture clean
+.PHONY: demo test test-wide test-all test-lowest test-pythons lint bench bench-quick mutants fuzz chaos audit picture clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
@@ -46,6 +46,11 @@ bench-quick: $(READY)
 audit: $(READY)
 	-@$(BIN)/python -m pip install --quiet --retries 0 'pip-audit>=2.7'
 	@$(BIN)/python .ci/audit.py
+
+# faults put in one at a time: which of them no test notices
+mutants: $(READY)
+	-@$(BIN)/python -m pip install --quiet 'cosmic-ray>=8.3'
+	$(BIN)/python -m tests.mutants
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --cases 10000 --seed 0
