@@ -401,8 +401,7 @@ def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(
     assert "3 epochs in" in done.stdout
     assert "cut short, this is the best map so far" in done.stdout
     assert re.search(
-        rf"Error: one worker after the other died .*; {target} holds the best map so far; the same command with "
-        r"with --resume to continue\.\n$",
+        rf"Error: one worker after the other died .*; {target} holds the best map so far; rerun the same command with --resume to continue\.\n$",
         done.stderr,
     )
     assert read_result(target).attributes["stop_reason"] == "workers_died"
