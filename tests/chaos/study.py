@@ -130,7 +130,7 @@ class Study:
         command = self._start(record, attempt, target, mark, resume=resume)
         code = self._let_happen(record, attempt, target, command)
         self._count_orphans(record, mark)
-        record.resumed |= had_states and "beginning anew" not in self._said(record, ".out")
+        record.resumed |= had_states and "starting a new run" not in self._said(record, ".out")
         if attempt.scarcity and code:
             record.events.append(attempt.scarcity)
         self._judge(record, attempt, code, kept)

@@ -400,10 +400,9 @@ def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(
     assert "Traceback" not in done.stderr
     assert "3 epochs in" in done.stdout
     assert "cut short, this is the best map so far" in done.stdout
-    assert re.search(
-        rf"Error: one worker after the other died .*; {target} holds the best map so far; rerun the same command with --resume to continue\.\n$",
-        done.stderr,
-    )
+    assert re.search(r"Error: one worker after the other died .*", done.stderr)
+    remedy = "rerun the same command with --resume to continue."
+    assert done.stderr.endswith(f"; {target} holds the best map so far; {remedy}\n")
     assert read_result(target).attributes["stop_reason"] == "workers_died"
     resumed = subprocess.run(
         [sys.executable, "-m", "psmds_dist", "fit", stores / "ours", target, "--init", "random", "--resume"],
@@ -412,7 +411,7 @@ def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(
         timeout=120,
     )
     assert resumed.returncode == 0, resumed.stderr
-    assert "going on from" in resumed.stdout
+    assert "resuming from" in resumed.stdout
     assert read_result(target).attributes["stop_reason"] == "radius_tol"
 
 
