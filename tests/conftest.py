@@ -23,6 +23,18 @@ hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave to ``make test`` the first parameters of each slow test; all others only widen the search."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("wide"):
+            name = item.nodeid.partition("[")[0]
+            if name in seen:
+                item.add_marker("wide")
+            seen.add(name)
+
+
 @pytest.fixture(params=["sorted", "shuffled"])
 def digits(request: pytest.FixtureRequest) -> np.ndarray:
     return digit_distances(request.param)
