@@ -185,7 +185,7 @@ def _figures(mds: LandmarkMDS) -> str:
     from psmds_dist.api.report import table
 
     lines = [
-        f"normalised stress  {_stress(mds)}",
+        f"normalized stress  {_stress(mds)}",
         f"landmarks alone    {mds.landmark_stress_:.6f}   disparity to the other starts: "
         + (", ".join(f"{value:.2g}" for value in mds.agreement_) or "none")
         + " (0: same map, 1: unrelated)",
@@ -230,7 +230,7 @@ def _stress(mds: LandmarkMDS) -> str:
 def _save_picture(mds: LandmarkMDS, path: str) -> None:
     from psmds_dist.api.plot import save_map
 
-    stress = "" if math.isnan(mds.normalized_stress_) else f", normalised stress {mds.normalized_stress_:.4f}"
+    stress = "" if math.isnan(mds.normalized_stress_) else f", normalized stress {mds.normalized_stress_:.4f}"
     title = f"{len(mds.embedding_):,} points, {mds.landmarks_.size:,} landmarks{stress}"
     save_map(
         path,

@@ -117,7 +117,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         As in `psmds_dist.PatternSearchMDS`: exact after ``refine="full"`` (`stress_is_exact_`), otherwise estimated
         on held-out pairs, and NaN where there are none.
     stress_interval_ : tuple of float
-        95 % confidence interval of the estimated normalised stress on held-out pairs.
+        95 % confidence interval of the estimated normalized stress on held-out pairs.
     stress_is_exact_ : bool
         Whether the stress was measured over all pairs.
     point_stress_ : (n,) ndarray

@@ -159,7 +159,7 @@ class FitPlan:
         polish = ""
         if self.polish is not None:
             matrix = format_bytes(self.polish.needs.rows.nbytes)
-            polish = f"; then a polish on the matrix of {matrix}, {self.polish.cached_share:.0%} kept in memory"
+            polish = f"; then a refinement on the matrix of {matrix}, {self.polish.cached_share:.0%} kept in memory"
         return (
             f"{rows.layout.n:,} points by {rows.layout.columns:,} landmarks, panel {format_bytes(rows.nbytes)}, "
             f"{self.panel.who}: {how}{polish}"

@@ -155,8 +155,8 @@ def _memory(plan: Plan, job: Job) -> Sequence[str]:
     spent = ", ".join(f"{format_bytes(count)} {name}" for name, count in shares.items() if count)
     lines = [
         f"rows               {kind}, {plan.keeping}",
-        f"memory a process   {format_bytes(sum(shares.values()))} of {format_bytes(plan.limit)}: {spent}",
-        f"least that works   {round_up(plan.needs.min_limit)} a process",
+        f"memory per worker  {format_bytes(sum(shares.values()))} of {format_bytes(plan.limit)}: {spent}",
+        f"least that works   {round_up(plan.needs.min_limit)} per worker",
     ]
     if not job.local:
         needs = forecast_of(bool(job.width)).memory(plan.needs.rows, job.dims, 1, here=True)[0]

@@ -103,7 +103,7 @@ def stress_lines(stress: Stress) -> str:
     """Format the stress of a map, one figure per line."""
     return "\n".join(
         (
-            f"normalised stress  {stress.normalized_stress:.6f}   sqrt(sum (t-d)^2 / sum t^2)",
+            f"normalized stress  {stress.normalized_stress:.6f}   sqrt(sum (t-d)^2 / sum t^2)",
             f"Stress-1           {stress.stress1:.6f}   sqrt(sum (t-d)^2 / sum d^2)",
             f"mean squared error {stress.mse:.6g}",
             f"raw stress         {stress.raw_stress:.6g}",

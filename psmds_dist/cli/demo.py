@@ -112,7 +112,7 @@ def _summary(maps: dict[str, Embedding], workers: int, alone: Embedding, other: 
     found["pattern search, digits, this process"] = alone
     rows = [_row(name, map_.solution.stress.normalized_stress, map_.seconds) for name, map_ in found.items()]
     rows.append(_row("SMACOF, digits, this process", other.stress.normalized_stress, other.seconds))
-    say("\n" + table(["", "normalised stress", "seconds"], rows))
+    say("\n" + table(["", "normalized stress", "seconds"], rows))
     same = np.array_equal(alone.solution.embedding, maps["digits"].solution.embedding)
     say(f"\nThe maps of the digits from {workers} workers and from this process are bitwise identical: {same}.")
     say(f"In this process, pattern search was {other.seconds / alone.seconds:.0f} times as fast as SMACOF.")
@@ -142,11 +142,11 @@ def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, s
     solution = result.solution
     peak = max(result.peak_memory.values())
     say(
-        f"  {len(solution.history)} epochs in {result.seconds:.2f} s, normalised stress "
+        f"  {len(solution.history)} epochs in {result.seconds:.2f} s, normalized stress "
         f"{solution.stress.normalized_stress:.5f}, peak memory per worker {format_bytes(peak)}"
     )
     write_result(output / f"{example.name}.map.zarr", result, matrix=str(store), overwrite=True)
-    title = f"{example.name}: normalised stress {solution.stress.normalized_stress:.4f}"
+    title = f"{example.name}: normalized stress {solution.stress.normalized_stress:.4f}"
     save_map(
         output / f"{example.name}.png",
         solution.embedding,

@@ -150,7 +150,7 @@ def _summary(result: Embedding, target: str) -> str:
 def _save_picture(result: Result, path: str) -> None:
     from psmds_dist.api.plot import save_map
 
-    title = f"{result.attributes['n']:,} points, normalised stress {result.stress.normalized_stress:.4f}"
+    title = f"{result.attributes['n']:,} points, normalized stress {result.stress.normalized_stress:.4f}"
     save_map(
         path,
         result.embedding,

@@ -63,7 +63,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
         rows = [[name, f"{value:.4f}"] for name, value in worst_points(stress, found.ids, worst)]
         print_result("\n" + table(["worst points", "point stress"], rows))
     if compare:
-        print_result("\n" + table(["method", "normalised stress", "seconds"], _comparisons(source, found, compare)))
+        print_result("\n" + table(["method", "normalized stress", "seconds"], _comparisons(source, found, compare)))
 
 
 def _matrix_of(found: Result, result: str) -> str:

@@ -202,7 +202,7 @@ class MemoryRequirement:
         shares = ", ".join(f"{format_bytes(count)} for {name}" for name, count in spent.items() if count)
         options = [f"raise memory_limit (--memory-limit) to {round_up(self.min_limit)}", *self.remedies]
         return (
-            f"memory_limit is {format_bytes(limit)} a process, but {self.what} needs {round_up(self.min_limit)} "
+            f"memory_limit is {format_bytes(limit)} per process, but {self.what} needs {round_up(self.min_limit)} "
             f"({shares}): {', or '.join(options)}."
         )
 

@@ -238,7 +238,7 @@ def test_memory_limit_decides_what_is_kept(matrix, fitted):
 
 def test_too_small_a_budget_is_refused_with_numbers(matrix):
     with pytest.raises(
-        BudgetError, match=r"memory_limit is 5\.0 KiB a process, but a map of 130 points .* needs"
+        BudgetError, match=r"memory_limit is 5\.0 KiB per process, but a map of 130 points .* needs"
     ) as no:
         PatternSearchMDS(memory_limit=5120).fit(matrix)
     named = re.search(r"raise memory_limit \(--memory-limit\) to ([0-9.]+ KiB)", str(no.value))

@@ -19,7 +19,7 @@ def draw_traces(path: Path, title: str, traces: Mapping[str, Sequence[tuple[floa
         when, stress = zip(*trace, strict=True)
         axes.loglog(when, stress, marker=".", markersize=4, linewidth=1.2, label=name)
     axes.set_xlabel("seconds")
-    axes.set_ylabel("normalised stress")
+    axes.set_ylabel("normalized stress")
     axes.set_title(title)
     axes.grid(which="both", alpha=0.2)
     axes.legend()

@@ -81,7 +81,7 @@ def test_from_points_to_a_table(place, points):
 
     out = run("fit", "d.zarr", "map.zarr", "--seed", "4", "--plot", "map.png")
     assert re.match(r"120 points, rows 56\.2 KiB, 1 process with .* each: kept in memory\n", out)
-    assert re.search(r"\n\d+ epochs in .* s, converged; map in map\.zarr\nnormalised stress  0\.", out)
+    assert re.search(r"\n\d+ epochs in .* s, converged; map in map\.zarr\nnormalized stress  0\.", out)
     assert Path("map.png").read_bytes().startswith(b"\x89PNG")
     result = read_result("map.zarr")
     expected = PatternSearchMDS(random_state=4).fit(squareform(pdist(points)))
@@ -89,7 +89,7 @@ def test_from_points_to_a_table(place, points):
     assert result.ids == IDS
 
     out = run("quality", "map.zarr", "--worst", "3", "--compare", "classical", "--compare", "smacof")
-    assert f"normalised stress  {expected.normalized_stress_:.6f}" in out
+    assert f"normalized stress  {expected.normalized_stress_:.6f}" in out
     worst = [IDS[k] for k in np.argsort(-expected.point_stress_, kind="stable")[:3]]
     assert all(name in out for name in worst)
     assert "SMACOF" in out

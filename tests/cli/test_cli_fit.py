@@ -59,7 +59,7 @@ def test_a_matrix_in_a_file_is_embedded_in_place(place, points):
     expected = PatternSearchMDS(random_state=4).fit(squareform(pdist(points)))
     for name in ("square.npy", "condensed.npy"):
         assert np.array_equal(read_result(f"{name}.map").embedding, expected.embedding_)
-        assert f"normalised stress  {expected.normalized_stress_:.6f}" in run("quality", f"{name}.map")
+        assert f"normalized stress  {expected.normalized_stress_:.6f}" in run("quality", f"{name}.map")
     assert "ids.txt is a text file without a table of numbers" in refused("fit", "ids.txt", "x.map")
 
 

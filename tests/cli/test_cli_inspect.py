@@ -29,4 +29,4 @@ def test_a_map_of_another_matrix_is_refused(place):
 def test_quality_of_a_landmark_map_asks_for_its_matrix(place, points):
     run("landmarks", "fit", "points.npy", "l.zarr", "--metric", "euclidean", "-S", "40", "-q")
     assert "with --matrix" in refused("quality", "l.zarr")
-    assert "normalised stress" in run("quality", "l.zarr", "--matrix", "square.npy")
+    assert "normalized stress" in run("quality", "l.zarr", "--matrix", "square.npy")

@@ -13,7 +13,7 @@ def test_plan_of_a_store(place):
     lines = out.splitlines()
     assert lines[0] == f"{N} points, rows 56.2 KiB, 1 process with 1.0 MiB each: kept in memory"
     heads = [line.split("  ")[0] for line in lines if line]
-    wanted = ["rows", "memory a process", "least that works", "passes", "time", "bytes moved", "saturates first"]
+    wanted = ["rows", "memory per worker", "least that works", "passes", "time", "bytes moved", "saturates first"]
     assert heads[1:8] == wanted
     assert {"first epoch", "epochs", "measurement"} < set(heads)
     assert "stage" in heads

@@ -250,7 +250,7 @@ def test_a_picture_that_does_not_fit_leaves_nothing(tmp_path):
 
 
 def test_a_pass_that_cannot_fit_is_refused(tmp_path, matrix):
-    with pytest.raises(BudgetError, match="memory_limit is 1 B a process, but building a store of 64 points needs"):
+    with pytest.raises(BudgetError, match="memory_limit is 1 B per process, but building a store of 64 points needs"):
         build(ArrayRows(matrix), tmp_path / "x", InProcessExecutor(), memory_limit=1)
     assert not (tmp_path / "x").exists()
 

@@ -212,7 +212,7 @@ def fit(choose: Chooser, folder: Path) -> str:
             {"normalized_stress": found.stress.normalized_stress, "mse": found.stress.mse},
             bound=np.inf,
         )
-        assert "normalised stress" in end.out
+        assert "normalized stress" in end.out
 
     return judged(
         choose, ["fit", place, "map.zarr", *words], worse(verdict, own, options_verdict), story, folder, right

@@ -100,7 +100,7 @@ def require_right_map(array: np.ndarray, rows: str, embedding: Any, figures: dic
             slack = 1e-5 * value + 1e-9 * (top * top if name in ("mse", "raw_stress") else 1)
             off = min(abs(figures[name] - value), abs(figures[name] - of_means[name]))
             assert off <= slack, f"{name} is {figures[name]}, but NumPy finds {value}"
-    assert expected["normalized_stress"] <= bound, f"normalised stress {expected['normalized_stress']:g}"
+    assert expected["normalized_stress"] <= bound, f"normalized stress {expected['normalized_stress']:g}"
 
 
 def figures_of(given: np.ndarray, x: np.ndarray) -> dict[str, float]:

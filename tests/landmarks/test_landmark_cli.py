@@ -73,7 +73,7 @@ def test_from_points_to_a_table_and_new_points(place, points):
     assert f"{N} points by 40 landmarks; map in map.zarr" in lines
     low, high = wanted.stress_interval_
     assert (
-        f"normalised stress  {wanted.normalized_stress_:.6f}   on held-out pairs, 95 % interval {low:.6f} to {high:.6f}"
+        f"normalized stress  {wanted.normalized_stress_:.6f}   on held-out pairs, 95 % interval {low:.6f} to {high:.6f}"
         in lines
     )
     assert any(line.startswith(f"landmarks alone    {wanted.landmark_stress_:.6f}") for line in lines)
@@ -146,7 +146,7 @@ def test_options_reach_the_fit(place, points):
     saved = LandmarkMDS.load("map.zarr")
     assert np.array_equal(saved.embedding_, wanted.embedding_)
     assert saved.model_.dtype == "float64"
-    assert "normalised stress  not measured: no pairs were held out" in out
+    assert "normalized stress  not measured: no pairs were held out" in out
     assert "nan" not in out
     assert (
         run("fit", "points.npy", "quiet.zarr", "--metric", "cityblock", "-S", 30, "--selection", "maxmin", "-q") == ""
@@ -255,7 +255,7 @@ def test_quality_of_a_landmark_map(place, points):
     psmds("ingest", "matrix.npy", "matrix.zarr", "-q")
     out = psmds("quality", "map.zarr", "--matrix", "matrix.zarr", "--compare", "classical")
     t, d = squareform(pdist(points)), squareform(pdist(LandmarkMDS.load("map.zarr").embedding_))
-    assert f"normalised stress  {np.sqrt(((t - d) ** 2).sum() / (t**2).sum()):.6f}" in out
+    assert f"normalized stress  {np.sqrt(((t - d) ** 2).sum() / (t**2).sum()):.6f}" in out
 
 
 def test_the_map_of_a_matrix_knows_where_that_is(place, points):
@@ -264,7 +264,7 @@ def test_the_map_of_a_matrix_knows_where_that_is(place, points):
     estimated.save("estimated.zarr")
     said = [psmds("quality", found, "--worst", 0) for found in ("map.zarr", "estimated.zarr")]
     assert said[0] == said[1]
-    assert said[0].startswith("normalised stress")
+    assert said[0].startswith("normalized stress")
 
 
 @pytest.mark.parametrize("refine", ["none", "panel"])
@@ -316,7 +316,7 @@ def test_a_map_that_fits_exactly_is_not_told_to_take_more_landmarks(place, count
     """Also where it takes all of its landmarks to fit."""
     np.save("plane.npy", np.random.default_rng(3).uniform(size=(N, 2)))
     out = run("fit", "plane.npy", "map.zarr", "--metric", "euclidean", "-S", count, "--dtype", "float64")
-    assert "normalised stress  0.000000   on held-out pairs" in out
+    assert "normalized stress  0.000000   on held-out pairs" in out
     assert "more may help" not in out
 
 

@@ -941,7 +941,7 @@ def test_too_small_a_budget_is_refused_with_one_that_works(form, refine, tmp_pat
         return
     more = {"points": {"metric": "euclidean"}, "panel": {"landmarks": range(60)}}.get(form, {})
     X = {"matrix": matrix, "points": features, "panel": lambda: cdist(features(), features()[:60])}[form]()
-    with pytest.raises(BudgetError, match=r"memory_limit is 9\.8 KiB a process, but .* needs .* KiB \(") as refusal:
+    with pytest.raises(BudgetError, match=r"memory_limit is 9\.8 KiB per process, but .* needs .* KiB \(") as refusal:
         fitted(X, memory_limit=10_000, refine=refine, **more)
     named = re.search(r"raise memory_limit \(--memory-limit\) to ([0-9.]+ [KM]iB)", str(refusal.value))
     told = []

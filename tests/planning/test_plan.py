@@ -127,7 +127,7 @@ def test_a_refusal_says_what_for_and_what_else_could_be_done():
     with pytest.raises(BudgetError) as refusal:
         needs.budget(10 * MIB)
     assert str(refusal.value) == (
-        "memory_limit is 10.0 MiB a process, but a map of 20,000 points in 2 dimensions needs 990.7 MiB "
+        "memory_limit is 10.0 MiB per process, but a map of 20,000 points in 2 dimensions needs 990.7 MiB "
         "(2.7 MiB for coordinates, 1.5 MiB for answers, 2.1 MiB for scratch of the kernel, 30.5 MiB for rows to read "
         "ahead, 953.7 MiB for reading): raise memory_limit (--memory-limit) to 990.7 MiB, or use float32 "
         "(--dtype float32), or turn it into chunks of whole rows once (psmds ingest), or embed landmarks instead of "
