@@ -277,7 +277,7 @@ def list_landmarks(model: str, ids: bool) -> None:
     found = Model.load(model)
     if ids and found.ids is None:
         raise InputError(f"{model} holds no row names; leave out --ids.")
-    rows = found.landmarks.tolist()
+    rows = found.order.tolist()
     print_result("\n".join(escaped(found.ids[row]) if ids and found.ids is not None else str(row) for row in rows))
 
 

@@ -325,8 +325,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         """Take over a map and what it says of itself."""
         self.model_ = model
         self.embedding_ = model.embedding
-        every_point = model.landmarks.size == len(model.embedding)  # then transform takes them as fit did
-        self.landmarks_ = np.sort(model.landmarks) if every_point and model.features is None else model.landmarks
+        self.landmarks_ = model.order
         self.ids_ = model.ids
         self.point_stress_ = model.residual
         self.n_features_in_ = model.width

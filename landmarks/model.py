@@ -91,6 +91,12 @@ class Model:
             facts={"matrix": matrix, **_facts(result)},
         )
 
+    @property
+    def order(self) -> Ints:
+        """Landmarks in the order in which `transform` takes dissimilarities to them: of the rows, where all are."""
+        every_point = self.landmarks.size == len(self.embedding) and self.features is None
+        return np.sort(self.landmarks) if every_point else self.landmarks
+
     def transform(self, X: Any) -> Floats:
         """Place new points; see `landmarks.LandmarkMDS.transform`."""
         rows = self._rows(X)
@@ -212,17 +218,20 @@ class Model:
             scale=float(attributes["scale"]),
             rank=int(attributes["rank"]),
         )
+        features, columns = arrays.get("features"), arrays.get("columns")
+        if features is None and columns is None:  # models of a matrix were once saved without
+            columns = arrays["landmarks"]
         known = {"model", "n", "n_components", "width", "scale", "rank", "metric", "metric_params", "dtype"}
         return cls(
             frame=frame,
             landmarks=arrays["landmarks"],
             embedding=arrays["embedding"],
             residual=arrays["point_stress"],
-            columns=arrays.get("columns"),
+            columns=columns,
             width=int(attributes["width"]),
             metric=str(attributes["metric"]),
             metric_params=attributes["metric_params"],
-            features=arrays.get("features"),
+            features=features,
             dtype=str(attributes["dtype"]),
             ids=ids,
             facts={key: value for key, value in attributes.items() if key not in known},

@@ -51,6 +51,14 @@ def psmds(*arguments):
     return result.stdout
 
 
+def test_landmarks_are_listed_in_the_order_of_transform_also_where_all_points_are(place):
+    run("fit", "matrix.npy", "map.zarr", "--no-evaluation")
+    rows = np.load("matrix.npy")
+    mds = LandmarkMDS.load("map.zarr")
+    listed = [int(line) for line in run("list", "map.zarr").splitlines()]
+    np.testing.assert_array_equal(mds.transform(rows[:, listed]), mds.transform(rows[:, mds.landmarks_]))
+
+
 def refused(*arguments, group=("landmarks",)):
     """The sentence in which a command refuses."""
     result = CliRunner().invoke(main, [*group, *map(str, arguments)])

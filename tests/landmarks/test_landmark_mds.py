@@ -412,6 +412,16 @@ def test_a_saved_map_holds_numbers_and_text_only(tmp_path):
             assert not file.read_bytes().startswith(b"\x80\x04")
 
 
+@pytest.mark.parametrize("size", [30, None])
+def test_a_saved_map_of_a_matrix_without_columns_still_transforms(tmp_path, size):
+    rows = matrix()[:60, :60]
+    mds = LandmarkMDS(n_landmarks=size, evaluate=False, random_state=0).fit(rows)
+    replace(mds.model_, columns=None).save(tmp_path / "map.zarr")
+    back = LandmarkMDS.load(tmp_path / "map.zarr")
+    assert_array_equal(back.transform(rows), mds.transform(rows))
+    assert_array_equal(back.transform(rows[:, back.landmarks_]), mds.transform(rows))
+
+
 def test_what_is_no_landmark_map_is_not_loaded(tmp_path):
     PatternSearchMDS(random_state=0).fit(matrix()[:40, :40]).save(tmp_path / "map.zarr")
     with pytest.raises(InputError, match="is the result of 'psmds fit', no landmark map: it has no landmarks"):
