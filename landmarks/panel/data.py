@@ -20,7 +20,7 @@ from landmarks.panel.inputs import matrix_panel, panel_input, points_input
 from landmarks.panel.memory import PIECE_BYTES, panel_pass
 from landmarks.panel.sources import Columns, PointsPanel, StorePanel, TrustedPanel, points_panel, store_panel
 from landmarks.selection import LandmarkStream
-from psmds_dist.api.inputs import row_source, row_type
+from psmds_dist.api.inputs import ids_of, row_source, row_type
 from psmds_dist.core.arrays import as_array
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
@@ -145,10 +145,10 @@ class MatrixData(_Data):
         """What is read."""
         return self.matrix
 
-    @property
+    @cached_property
     def ids(self) -> Sequence[str] | None:
-        """Names of the points, those of a store where none were given."""
-        return self.names or self.matrix.ids
+        """Names of the points, those of the source where none were given."""
+        return self.names or ids_of(self.matrix)
 
     def columns_of(self, landmarks: Ints) -> StorePanel:
         """The panel as a source, which goes through the rows of the landmarks at each read."""
@@ -292,10 +292,10 @@ class PanelData(_Data):
         """What is read."""
         return self.whole
 
-    @property
+    @cached_property
     def ids(self) -> Sequence[str] | None:
-        """Names of the points, those of a store where none were given."""
-        return self.names or self.whole.ids
+        """Names of the points, those of the source where none were given."""
+        return self.names or ids_of(self.whole)
 
     @property
     def candidates(self) -> Ints:

@@ -254,6 +254,16 @@ def require_valid(source: RowSource) -> None:
         raise InputError(f"the row source {name} needs the attribute shape, (n, n) for a matrix ({error}).") from None
     if len(shape) != 2 or not all(isinstance(k, int | np.integer) and k >= 0 for k in shape):
         raise InputError(f"the row source {name} has shape {shape}, but needs two whole numbers.")
+    if not isinstance(source.content_id, str) or not source.content_id:
+        raise InputError(
+            f"the row source {name} has content_id {source.content_id!r}, but needs text that is not empty."
+        )
+    profile = source.read_profile
+    if not isinstance(profile, ReadProfile) or profile.rows_per_chunk < 1 or profile.read_copies < 1:
+        raise InputError(
+            f"the row source {name} has read_profile {profile!r}, but needs a ReadProfile with at least one row per chunk "
+            "and one copy."
+        )
     if not isinstance(dtype, np.dtype) or dtype.name not in ("float32", "float64"):
         raise InputError(
             f"the row source {name} has dtype {dtype!r}, but rows are numpy.dtype('float32') or numpy.dtype('float64')."

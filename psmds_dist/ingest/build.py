@@ -106,7 +106,7 @@ def build(
     executor : Executor
         Where to run.
     ids : sequence of str, optional
-        Names of the points.
+        Names of the points; by default those of the source.
     metric : str, optional
         Name of the metric, for the record.
     overwrite : bool
@@ -161,7 +161,8 @@ def check_target(source: RowSource, path: str | os.PathLike[str], ids: Sequence[
     """Return the names that a store will hold, once it is known that it can be written beside its source."""
     from psmds_dist.data.store import require_apart  # late: needs Zarr
 
-    names = None if ids is None else check_ids(ids, source.n)
+    given = source.ids if ids is None else ids
+    names = None if given is None else check_ids(given, source.n)
     note_unsafe(names)
     require_apart(path, source.location)
     return names

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from landmarks import LandmarkMDS
-from psmds_dist import ArrayRows, InputError, PatternSearchMDS, RowSource, WrappedSource, build, open_rows
+from psmds_dist import (
+    ArrayRows,
+    InputError,
+    PatternSearchMDS,
+    ReadProfile,
+    RowSource,
+    WrappedSource,
+    build,
+    open_rows,
+)
 from psmds_dist.executor import InProcessExecutor
 from tests.conformance.sources import SourceSuite
 
@@ -160,6 +169,9 @@ WRONG = {
     "no numbers": (changed(shape=("many", "many")), "but needs two whole numbers"),
     "text as dtype": (changed(dtype="float32"), "OnACircle has dtype 'float32', but rows are numpy.dtype"),
     "integers": (changed(dtype=np.dtype(int)), r"has dtype dtype\('int64'\), but rows are"),
+    "no content id": (changed(content_id=None), "OnACircle has content_id None, but needs text that is not empty"),
+    "no profile": (changed(read_profile=None), "OnACircle has read_profile None, but needs a ReadProfile"),
+    "no rows": (changed(read_profile=ReadProfile(rows_per_chunk=0)), "at least one row per chunk"),
     "too few ids": (changed(ids=["a", "b"]), "2 ids for 90 points"),
     "equal ids": (changed(ids=N * ["a"]), "the id 'a' twice"),
 }  # fmt: skip
@@ -171,6 +183,20 @@ def test_a_wrong_source_is_refused_in_a_sentence(mds, kind):
     source, sentence = WRONG[kind]
     with pytest.raises(InputError, match=sentence):
         mds.fit(source)
+
+
+def test_a_store_gets_the_ids_of_its_source(tmp_path):
+    build(Named(OnACircle(N)), tmp_path / "d.zarr", InProcessExecutor())
+    assert tuple(open_rows(tmp_path / "d.zarr").ids) == Named.ids
+    build(Named(OnACircle(N)), tmp_path / "other.zarr", InProcessExecutor(), ids=[f"p{k}" for k in range(N)])
+    assert open_rows(tmp_path / "other.zarr").ids[1] == "p1"
+    with pytest.raises(InputError, match="2 ids for 90 points"):
+        build(changed(ids=["a", "b"]), tmp_path / "third.zarr", InProcessExecutor())
+
+
+def test_ids_may_be_an_array():
+    mds = LandmarkMDS(n_landmarks=20, random_state=0).fit(changed(ids=np.arange(N)))
+    assert mds.ids_[:2] == ["0", "1"]
 
 
 def test_a_rectangular_source_is_no_matrix(tmp_path):
