@@ -261,8 +261,8 @@ def require_valid(source: RowSource) -> None:
     profile = source.read_profile
     if not isinstance(profile, ReadProfile) or profile.rows_per_chunk < 1 or profile.read_copies < 1:
         raise InputError(
-            f"the row source {name} has read_profile {profile!r}, but needs a ReadProfile with at least one row per chunk "
-            "and one copy."
+            f"the row source {name} has read_profile {profile!r}, but needs a ReadProfile with at least one row per "
+            "chunk and one copy."
         )
     if not isinstance(dtype, np.dtype) or dtype.name not in ("float32", "float64"):
         raise InputError(
