@@ -243,7 +243,10 @@ def test_a_client_that_is_about_to_lose_its_scheduler_knows_no_more_than_before(
     def closing(*args, **kwargs):
         raise CommClosedError("ConnectionPool closing.")
 
-    monkeypatch.setattr(client, "scheduler_info", closing)
+    async def closing_too():
+        closing()
+
+    monkeypatch.setattr(executor._pool, "_identify", closing_too)
     monkeypatch.setattr(client, "who_has", closing)
     assert executor._pool.refresh() == before
     assert executor._pool.holders(future) == set()
