@@ -41,7 +41,7 @@ def random(store: str, seed: int) -> Map:
 
 def wide(store: str, seed: int) -> Map:
     """Embed a store in exact mode from landmarks, with a starting radius that lets points change places."""
-    scale = checked(open_rows(store), InProcessExecutor(), None, 2**30).rms
+    scale = checked(open_rows(store), InProcessExecutor(), memory_limit=2**30).rms
     return exact(store, seed, init="landmarks", radius=0.2 * scale, eps=1e-4)
 
 

@@ -100,12 +100,16 @@ class Target(RowSource):
 
     def finish(self, check: Mapping[str, Any]) -> None:
         """Declare the store complete and keep the result of its check."""
+        (open_rows if self._complete() == ARRAY else open_panel)(self.path).save_check(check)
+
+    def _complete(self) -> str:
+        """Declare the store complete, and return its kind."""
         remove_partial(directory(self.array))  # left by workers that were killed
         group = zarr.open_group(self.path, mode="r+")
         header = {**read_header(group), "status": "complete"}
-        is_matrix = header["kind"] == ARRAY
-        if is_matrix:
+        kind = str(header["kind"])
+        if kind == ARRAY:
             header["symmetric"] = True
         others = [name for name in (IDS, LANDMARKS) if header.get(name) is not None]
-        group.attrs[KEY] = sealed(group, header, arrays=[header["kind"], *others])
-        (open_rows if is_matrix else open_panel)(self.path).save_check(check)
+        group.attrs[KEY] = sealed(group, header, arrays=[kind, *others])
+        return kind
