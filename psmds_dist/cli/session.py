@@ -12,7 +12,7 @@ import click
 
 from psmds_dist.cli.exits import Interrupted, Resumable, set_resume_hint
 from psmds_dist.cli.options import ClusterOptions, RunOptions
-from psmds_dist.cli.output import Print, echo, notes_shown, status_printer
+from psmds_dist.cli.output import Print, notes_shown, print_note, status_printer
 from psmds_dist.core.errors import AlreadyComplete, InputError, StorageError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[DirectoryCheckpoint, 
         resume=run.resume,
         overwrite=run.overwrite and not run.resume,
         finished=finished,
-        say=partial(echo, err=True),
+        say=lambda text: print_note(text.rstrip(".")),
     )
     set_resume_hint(lambda: TO_RESUME if checkpoint.found else "")
     if run.resume:
