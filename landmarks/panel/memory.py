@@ -5,7 +5,7 @@ from __future__ import annotations
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage
 
 PIECE_BYTES = 16_000_000
-"""Features, or rows of a matrix, that are held at a time on their way into a panel or into the evaluation."""
+"""Features, or rows of a matrix, that are held at a time while a panel is filled or evaluated."""
 
 
 def panel_pass(panel: RowStorage) -> MemoryRequirement:

@@ -15,7 +15,6 @@ from psmds_dist.data.points import open_points
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
 from psmds_dist.planning.memory import RESERVED_BYTES
-from tests.marks import wide_but_one
 
 MIB = 2**20
 N, MANY, S = 5000, 200_000, 100
@@ -83,7 +82,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*list(RUNS)[:3], *wide_but_one(*list(RUNS)[3:])])
+@pytest.mark.parametrize("kind", RUNS)
 def test_a_process_stays_inside_its_limit_and_an_interpreter(folder, kind):
     code, limit = RUNS[kind]
     command = [sys.executable, "-c", BEGIN + code, str(folder), str(limit * MIB)]
