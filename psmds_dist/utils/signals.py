@@ -61,8 +61,12 @@ def hide_consequences(interrupts: Interrupts) -> None:
     of asyncio and exit functions then report, with tracebacks, is a consequence and no fault.
     """
 
-    def unless_interrupted(report: Callable[..., object]) -> Callable[..., object]:
-        return lambda *what: None if interrupts.came else report(*what)
+    def unless_interrupted(report: Callable[..., object]) -> Callable[..., None]:
+        def report_or_not(*what: object) -> None:
+            if not interrupts.came:
+                report(*what)
+
+        return report_or_not
 
     class Logger(logging.Logger):
         def handle(self, record: logging.LogRecord) -> None:

@@ -328,7 +328,7 @@ print("ready", flush=True)
 process.main()
 """
 
-ENDLESS = ["--radius", "1e-5", "--eps", "0", "--max-epochs", "1000000", "--init", "random", "--n-init", "1"]
+ENDLESS = ["--radius", "1e-5", "--eps", "0", "--max-epochs", "1000000", "--init", "random"]
 """Options of a fit that lasts for an hour: no epoch raises the error, and each moves a point by next to nothing."""
 
 
