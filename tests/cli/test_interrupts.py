@@ -332,28 +332,57 @@ ENDLESS = ["--radius", "1e-5", "--eps", "0", "--max-epochs", "1000000", "--init"
 """Options of a fit that lasts for an hour: no epoch raises the error, and each moves a point by next to nothing."""
 
 
+@pytest.fixture
+def fit(tmp_path):
+    """Start an endless fit that has set up Ctrl-C, in a process group of its own, as a terminal does."""
+    points = np.random.default_rng(0).normal(size=(1500, 6))
+    np.save(tmp_path / "matrix.npy", np.linalg.norm(points[:, None] - points, axis=2).astype("float32"))
+
+    def start(*options):
+        command = [sys.executable, "-c", READY, "fit", "matrix.npy", "map.zarr", "--overwrite", *ENDLESS, *options]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=tmp_path, process_group=0, **pipes)
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    return start
+
+
+def interrupt_after(process, *pauses):
+    """Send Ctrl-C after each pause, and return what the command says until all its processes have ended."""
+    for pause in pauses:
+        time.sleep(pause)
+        os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, (pauses, said)
+    assert "Traceback" not in said
+    assert "ignored" not in said
+    return said
+
+
 @pytest.mark.slow
 @pytest.mark.wide
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
-@pytest.mark.parametrize("again", [None, 0.05, 0.5])
-def test_interrupts_at_any_moment_end_a_command_without_a_traceback(workers, again, tmp_path):
-    points = np.random.default_rng(0).normal(size=(1500, 6))
-    np.save(tmp_path / "matrix.npy", np.linalg.norm(points[:, None] - points, axis=2).astype("float32"))
-    fit = ["fit", "matrix.npy", "map.zarr", "--overwrite", *ENDLESS]
-    command = [sys.executable, "-c", READY, *fit, *workers]
+@pytest.mark.parametrize("again", [[], [0.05], [0.5]])
+def test_interrupts_at_any_moment_end_a_command_without_a_traceback(workers, again, fit, tmp_path):
     for delay in np.linspace(0.01, 5 if workers else 3, 12):
-        process = subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
-        )
-        assert process.stdout.readline() == "ready\n"
-        for pause in [delay] if again is None else [delay, again]:
-            time.sleep(pause)
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 130, (delay, said)
-        assert "Traceback" not in said
-        assert "ignored" not in said
+        interrupt_after(fit(*workers), delay, *again)
         left = {"map.zarr", "map.zarr.checkpoint", "matrix.npy"}
         unfinished = {name for name in os.listdir(tmp_path) if name.startswith(".map.zarr.")}
         assert not unfinished or again  # a lock that nobody holds, and half a target: the next run takes them away
         assert set(os.listdir(tmp_path)) - unfinished <= left
+
+
+@pytest.mark.slow
+@pytest.mark.wide
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
+@pytest.mark.parametrize("line", ["", "epochs in"])
+def test_a_second_interrupt_at_any_moment_after_the_first_ends_a_command_without_a_traceback(line, workers, fit):
+    for again in [0, 0.03, 0.3, 1]:
+        process = fit(*workers)
+        assert any("kept in memory" in printed for printed in process.stdout)
+        time.sleep(1)  # in most cases there is a map then
+        os.killpg(process.pid, signal.SIGINT)
+        if line:
+            any(line in printed for printed in process.stdout)  # wait for this line, or for the end
+        assert interrupt_after(process, again).startswith("Error: interrupted")
