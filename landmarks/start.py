@@ -16,6 +16,7 @@ from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.planning.cost import Job, Rates, Stage
+from psmds_dist.planning.memory import MemoryRequirement
 
 POINTS_PER_LANDMARK = 8
 """One point in so many is a landmark, from `MIN_COARSE` landmarks up to the default number."""
@@ -52,9 +53,17 @@ class LandmarkStart:
             found = fit(data, settings, near, memory_limit=memory_limit)
         return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))
 
-    def warm_up(self, config: SolverConfig, dtype: str) -> None:
-        """Compile what finding the start calls."""
+    def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
+        """Compile what finding the start calls, in this process."""
         warm_up_landmarks(config.n_components, dtype)
+
+    def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
+        """What the solve needs: landmarks are embedded before it, in memory that they plan themselves."""
+        return solve
+
+    def passes(self, n: int) -> int:
+        """Passes over the matrix: none, as only some of its rows are read."""
+        return 0
 
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """What finding the start takes."""

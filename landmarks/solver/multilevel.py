@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -25,9 +23,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import refuse_tiny
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.solver.solve import Solution, solve
-
-if TYPE_CHECKING:
-    from threadpoolctl import ThreadpoolController
+from psmds_dist.utils.blas import one_thread
 
 CHEAP = 1e-2
 """The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance.
@@ -44,9 +40,6 @@ more than twice as many and no polish follows."""
 
 THIN = 0.1
 """Spread of nearly exact landmarks along an axis, as a share of the scale, below which they may not need it."""
-
-_ONE_AT_A_TIME = threading.Lock()
-"""Around a change of the number of BLAS threads: of two fits, the first to end would restore it under the other."""
 
 SolveFunction = Callable[..., Solution]
 """Solves with a configuration, from a start if one is given."""
@@ -180,20 +173,11 @@ def classical(values: Rows, n_components: int) -> Floats:
     inner = np.square(values, dtype=np.float64) / -2
     inner -= inner.mean(axis=0)
     inner -= inner.mean(axis=1)[:, None]
-    # the order of sums in BLAS depends on its threads, whose number is that of the whole process
-    with _ONE_AT_A_TIME, _threads().limit(limits=1, user_api="blas"):
+    with one_thread():
         spread, axes = eigh(inner, subset_by_index=[size - n_components, size - 1], check_finite=False)
         if spread.size < n_components:  # among equal eigenvalues LAPACK may find fewer than were asked for
             spread, axes = (part[..., -n_components:] for part in eigh(inner, check_finite=False))
     return np.ascontiguousarray((axes * np.sqrt(np.maximum(spread, 0)))[:, ::-1])
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    """Who sets the threads of BLAS: looking for its libraries takes a while."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def _extended(among: LandmarkDissimilarities, which: Ints, found: Solution, executor: InProcessExecutor) -> Solution:

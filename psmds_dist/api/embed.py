@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from psmds_dist.api.init import choose_start, require_start, wanted_start, warm_up_start
+from psmds_dist.api.init import choose_start, memory_of_run, wanted_start, warm_up_start
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
 from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig, check_int
@@ -27,7 +27,7 @@ from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
 from psmds_dist.ingest.check import checked
 from psmds_dist.kernels.warm import warm_up_solver
-from psmds_dist.planning.memory import Plan, checking, exact, require
+from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.solve import Solution, solve
@@ -36,7 +36,7 @@ from psmds_dist.solver.tasks import CachedRows
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 
-def plan_run(source: RowSource, config: SolverConfig, context: RunContext) -> Plan:
+def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init: str | Floats = "random") -> Plan:
     """Decide how memory is spent, or refuse.
 
     Raises
@@ -44,13 +44,14 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext) -> Pl
     BudgetError
         When the budget is too small for this matrix.
     InputError
-        When there are too few points, or ``n_components`` is not below their number.
+        When there are too few points, ``n_components`` is not below their number, or there is no such start.
     """
     require_square(source)
     require_dims(source.n, config.n_components)
-    rows, workers, here = stored(source), context.executor.n_workers, context.executor.in_process
-    needs = exact(rows, config.n_components, config.tried_axes, workers, here=here, guided=config.guided)
-    require(context.limit, needs, checking(rows, workers, here=here))
+    start = wanted_start(init, source, config) if isinstance(init, str) else "random"
+    needs = memory_of_run(start, source, config, context.executor)
+    workers = context.executor.n_workers
+    require(context.limit, needs, checking(stored(source), workers, here=context.executor.in_process))
     return Plan.of(context.limit, needs, workers, source.read_profile.read_amplification)
 
 
@@ -130,10 +131,8 @@ def embed(
     """
     n_init = check_int("n_init", n_init, 1)
     context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, on_plan=on_plan, on_epoch=on_epoch)
-    plan = plan_run(source, config, context)
-    if isinstance(init, str):
-        require_start(init)
-    else:
+    plan = plan_run(source, config, context, init)
+    if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
     work = partial(_embed, source, config, context, plan, init, n_init)
     embedding, memory = context.run(plan, source, work)
@@ -153,7 +152,7 @@ def _embed(
     identity = context.attach(check.n, check.dtype, check.digest, configuration)
     warm_up(source, config, context.executor)
     if isinstance(init, str):
-        warm_up_start(wanted_start(init, source, config), config, source.dtype.name)
+        warm_up_start(wanted_start(init, source, config), config, source.dtype.name, context.executor)
     find = partial(_find_start, init, source, config, context)
     (name, start, first), seconds = _saved_start(find, config, context.checkpoint.stream("start"))
     task = partial(

@@ -73,14 +73,15 @@ class PatternSearchMDS(OnCluster):
         one radius. ``"guided"`` tries two steps against the gradient of the point's error, evaluated as exactly, at
         most a radius long. ``"auto"`` is guided from 5 components on, where it is much faster. A monotone solve
         tries all axes at its last radius in any case, so what it certifies is the same.
-    init : {"auto", "random", "landmarks"}, default="auto"
-        Where to begin: at random, or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs.
-        ``"auto"`` takes landmarks from 1,000 points on, unless ``radius`` is given.
+    init : {"auto", "random", "classical", "landmarks"}, default="auto"
+        Where to begin: at random, at the map of classical scaling (Torgerson's, or principal coordinates; exact up to
+        2,048 points, from three passes over the matrix beyond), or at a landmark map (`landmarks.LandmarkMDS`), which
+        saves most of the epochs. ``"auto"`` takes landmarks from 1,000 points on, unless ``radius`` is given.
     n_init : int, default=1
-        Number of starts; the best map is kept. The first is the one that ``init`` says (at random, at landmarks or at
-        given coordinates), the others are random, with seeds in a row. The objective has many local optima: a few
-        starts are cheap insurance for small matrices. From 1,000 points on the start at landmarks seldom needs it, and
-        a random one takes many more epochs.
+        Number of starts; the best map is kept. The first is the one that ``init`` says (at random, by classical
+        scaling, at landmarks or at given coordinates), the others are random, with seeds in a row. The objective has
+        many local optima: a few starts are cheap insurance for small matrices. From 1,000 points on the start at
+        landmarks seldom needs it, and a random one takes many more epochs.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -137,7 +138,7 @@ class PatternSearchMDS(OnCluster):
     ids_ : list of str or None
         Row names, from the store, the data frame or the distance matrix.
     start_ : str
-        Where the best solve began: ``"random"``, ``"landmarks"`` or ``"given"``.
+        Where the best solve began: ``"random"``, ``"classical"``, ``"landmarks"`` or ``"given"``.
     result_ : psmds_dist.api.embed.Embedding
         Everything else: plan, input check, versions, peak memory.
     n_features_in_ : int

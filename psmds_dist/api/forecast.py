@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from psmds_dist.api.init import auto_start, provider_of
+from psmds_dist.api.init import auto_start, provider_of, with_start
 from psmds_dist.api.report import describe_seconds, table
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.layout import Layout, format_bytes, round_up
@@ -54,16 +54,22 @@ class ExactForecast:
     reads_again = True
 
     def memory(self, rows: RowStorage, dims: int, workers: int, *, here: bool) -> list[MemoryRequirement]:
-        """What the solve needs, and the check before it."""
-        return [exact(rows, dims, None, workers, here=here), checking(rows, workers, here=here)]
+        """What the solve needs with the start of ``init="auto"``, and the check before it."""
+        solve = exact(rows, dims, None, workers, here=here)
+        start = auto_start(rows.layout.n)
+        return [with_start(start, solve, dims, workers, here=here), checking(rows, workers, here=here)]
 
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """Stages of the solve, with those of its start."""
-        return exact_stages(job, rates, provider_of(job.start).stages(job, rates) if job.start else ())
+        if not job.start:
+            return exact_stages(job, rates)
+        start = provider_of(job.start)
+        return exact_stages(job, rates, start.stages(job, rates), cached=start.passes(job.n) > 0)
 
     def passes(self, job: Job) -> str:
         """Passes over the matrix, in words."""
-        return f"{job.epochs + 2 - job.checked} over the matrix (a guess)"
+        start = provider_of(job.start).passes(job.n) if job.start else 0
+        return f"{start + job.epochs + 2 - job.checked} over the matrix (a guess)"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Where a solve begins: at random, or near its end, by a method that another package provides.
+"""Where a solve begins: at random, by classical scaling, or near its end by a method that another package provides.
 
 Packages offer starts under the entry point ``psmds.starts``; landmark mode does. So this package need not know it.
 """
@@ -16,7 +16,15 @@ from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import BudgetError, Floats, InputError
+from psmds_dist.data.cache import stored
 from psmds_dist.planning.cost import Job, Rates, Stage
+from psmds_dist.planning.memory import MemoryRequirement, exact
+
+GROUP = "psmds.starts"
+"""Entry point under which starts are offered."""
+
+OWN_STARTS = (EntryPoint("classical", "psmds_dist.api.classical:start", GROUP),)
+"""Starts of this package, listed as packages list theirs."""
 
 AUTO_POINTS = 1000
 """Points from which ``"auto"`` begins at landmarks: below, a start from random takes no longer."""
@@ -40,8 +48,16 @@ class Provider(Protocol):
         """Find a start for a matrix and what will be solved, given who works and the bytes a process may take."""
         ...
 
-    def warm_up(self, config: SolverConfig, dtype: str) -> None:
-        """Compile what finding a start calls in this process, for rows of a type."""
+    def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
+        """Compile what finding a start calls for rows of a type, in every process that calls it."""
+        ...
+
+    def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
+        """What a process needs for a solve that begins here, given what it needs for the solve."""
+        ...
+
+    def passes(self, n: int) -> int:
+        """Passes over a matrix of ``n`` points; if there are any, their rows are cached for the solve."""
         ...
 
     def stages(self, job: Job, rates: Rates) -> Sequence[Stage]:
@@ -62,7 +78,7 @@ def require_start(init: str) -> dict[str, EntryPoint]:
 @cache
 def offered_starts() -> dict[str, EntryPoint]:
     """Starts by name; looking through all installed packages takes a while."""
-    return {point.name: point for point in entry_points(group="psmds.starts")}
+    return {point.name: point for point in (*OWN_STARTS, *entry_points(group=GROUP))}
 
 
 def choose_start(
@@ -73,7 +89,8 @@ def choose_start(
     Parameters
     ----------
     init : str
-        ``"random"``, ``"auto"``, or the name of a start that a package provides, such as ``"landmarks"``.
+        ``"random"``, ``"auto"``, ``"classical"``, or the name of a start that a package provides, such as
+        ``"landmarks"``.
         ``"auto"`` takes landmarks for at least `AUTO_POINTS` points, unless a starting radius is given.
     source : RowSource
         The matrix.
@@ -124,10 +141,22 @@ def auto_start(n: int) -> str:
     return "landmarks" if n >= AUTO_POINTS and "landmarks" in offered_starts() else "random"
 
 
-def warm_up_start(name: str, config: SolverConfig, dtype: str) -> None:
-    """Compile what finding a start calls, where a package provides it."""
-    if name in offered_starts():
-        provider_of(name).warm_up(config, dtype)
+def warm_up_start(name: str, config: SolverConfig, dtype: str, executor: Executor) -> None:
+    """Compile what finding a start calls, where there is something to find."""
+    if name != "random":
+        provider_of(name).warm_up(config, dtype, executor)
+
+
+def memory_of_run(name: str, source: RowSource, config: SolverConfig, executor: Executor) -> MemoryRequirement:
+    """What a process needs for a solve that begins at the start of that name."""
+    dims, workers, here = config.n_components, executor.n_workers, executor.in_process
+    solve = exact(stored(source), dims, config.tried_axes, workers, here=here, guided=config.guided)
+    return with_start(name, solve, dims, workers, here=here)
+
+
+def with_start(name: str, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
+    """What a process needs for a solve and its start, given what it needs for the solve."""
+    return solve if name == "random" else provider_of(name).memory(solve, dims, workers, here=here)
 
 
 def provider_of(name: str) -> Provider:

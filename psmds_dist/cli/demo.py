@@ -87,7 +87,7 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
         with _timed(say, "Compiling kernels, which are cached on disk"):
             executor.warm_up(partial(warm_up_solver, 2, "float32", 2))
             executor.warm_up(partial(warm_up_scan, "float32"))
-            warm_up_start("landmarks", SolverConfig(), "float32")
+            warm_up_start("landmarks", SolverConfig(), "float32", executor)
         maps = {example.name: _embed(example, output, executor, limit, say) for example in (small, large)}
     matrix = open_rows(output / "digits.zarr")
     alone = embed(matrix, SolverConfig(seed=0), InProcessExecutor())

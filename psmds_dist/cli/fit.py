@@ -57,7 +57,7 @@ class SolverOptions:
         "--init",
         default="auto",
         show_default=True,
-        help="Initial map: 'random', 'landmarks', or 'auto' (depends on the number of points).",
+        help="Initial map: 'random', 'classical' (scaling), 'landmarks', or 'auto' (depends on the number of points).",
     )
 
     def config(self) -> SolverConfig:

@@ -15,6 +15,8 @@ class RandomStream(IntEnum):
     AXES = 2
     SAMPLE = 3
     JITTER = 4
+    BLOCK = 5
+    MISSING_AXES = 6
 
 
 FIRST_FREE_STREAM = 16

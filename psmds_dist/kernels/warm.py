@@ -7,6 +7,7 @@ import numpy as np
 from psmds_dist.kernels.guided import guide
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.moves import propose, row_sums
+from psmds_dist.kernels.multiply import multiply_squares
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 
 
@@ -33,6 +34,13 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
                 for tried in {axes, n_components}:
                     moves(rows, points, points, x.astype(arithmetic), 1.0, np.arange(tried))
         row_sums(rows, points, points, x)
+
+
+def warm_up_multiply(dtype: str) -> None:
+    """Compile the multiplication of classical scaling, on a matrix of four points."""
+    points = np.arange(4)
+    with parallel_region():
+        multiply_squares(np.zeros((4, 4), dtype), points, points, np.zeros((1, 4)))
 
 
 def warm_up_scan(dtype: str) -> None:

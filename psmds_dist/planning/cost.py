@@ -8,7 +8,7 @@ a round ends with a barrier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 ROUNDS = 2
@@ -22,6 +22,9 @@ MEASURED = 1.0
 
 CHECKED = 0.4
 """What the input check of a pair costs, in pairs of the move kernel at two dimensions."""
+
+MULTIPLIED = 0.25
+"""What a pair costs for each vector that the matrix is multiplied with, in square roots."""
 
 ROUND_BASE, ROUND_WORKER = 0.012, 0.0045
 """Seconds of a round on a cluster, and of each of its workers in it: processor time of scheduler and client together
@@ -225,12 +228,12 @@ class Estimate:
         return sum(stage.network_bytes for stage in self.stages)
 
 
-def exact_stages(job: Job, rates: Rates, start: Sequence[Stage] = ()) -> list[Stage]:
-    """Stages of a solve on the whole matrix, among them those of its ``start``."""
+def exact_stages(job: Job, rates: Rates, start: Sequence[Stage] = (), *, cached: bool = False) -> list[Stage]:
+    """Stages of a solve on the whole matrix, among them those of its ``start``, which may have ``cached`` rows."""
     check = pass_over_rows("check", job, rates, pairs=CHECKED * 5 / (2 * job.dims + 1), answer=32)
     stages = [*([] if job.checked else [check]), *start]
-    first = 1 if job.kept and job.epochs else 0
-    left = 1 - job.kept * first
+    first = 1 if job.kept and job.epochs and not cached else 0
+    left = 1 - job.kept * (first or cached)
     answer = ANSWER / ROUNDS
     epoch = partial(pass_over_rows, job=job, rates=rates, pairs=1.0, answer=answer, snapshot=4, rounds=ROUNDS)
     if first:
@@ -239,6 +242,15 @@ def exact_stages(job: Job, rates: Rates, start: Sequence[Stage] = ()) -> list[St
     scale = MEASURED * 5 / (2 * job.dims + 1)
     stages.append(pass_over_rows("measurement", job, rates, share=left, pairs=scale, answer=24, snapshot=8))
     return stages
+
+
+def multiplication(name: str, job: Job, rates: Rates, vectors: int, passes: int) -> list[Stage]:
+    """Stages of passes that multiply the rows with a block of vectors, of which the first caches rows."""
+    cost = MULTIPLIED * vectors / (2 * vectors + 1)
+    one = partial(
+        pass_over_rows, job=replace(job, dims=vectors), rates=rates, pairs=cost, answer=8 * vectors, snapshot=8
+    )
+    return [one(f"{name}, first pass", kept=job.kept), one(name, share=1 - job.kept, times=passes - 1)]
 
 
 def _contended(kernel: float, made: float, threads: int) -> float:

@@ -286,6 +286,23 @@ def exact(
     return MemoryRequirement(f"a map of {n:,} points in {dims} dimensions", parts, rows, remedies=remedies)
 
 
+def with_multiplication(
+    solve: MemoryRequirement, vectors: int, passes: int, workers: int, *, here: bool
+) -> MemoryRequirement:
+    """What a solve needs whose start multiplies the matrix with a block of so many vectors, in so many passes.
+
+    The start is over before the solve begins, so that only what it needs more is added.
+    """
+    n = solve.rows.layout.n
+    held = (passes + _BLOCKS) * n if here else SNAPSHOT_COPIES * n + 2 * worker_share(n, workers)
+    more = max(0, FLOAT64_BYTES * vectors * held - solve.total)
+    remedies = (*solve.remedies, "begin at random (--init random)")
+    return replace(solve.with_part("the vectors of the start", more), remedies=remedies if more else solve.remedies)
+
+
+_BLOCKS = 6
+"""Blocks beside one for each pass: products as they are gathered and as lines, and copies that make them orthogonal."""
+
 _MAPS = 9
 """Coordinates of all points that a solve holds at once, at its end: as it started, the last, the best and the final
 map, and those on the way from one to another."""

@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.types import Executor, Floats, Ints
 from psmds_dist.solver.schedule import EpochPlan, EpochReport, State
-from psmds_dist.solver.tasks import CachedRows, Measure, Proposal, Propose, ProposeGradientSteps, gather, points_of
+from psmds_dist.solver.tasks import (
+    CachedRows,
+    Measure,
+    MultiplySquares,
+    Proposal,
+    Propose,
+    ProposeGradientSteps,
+    gather,
+    points_of,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,12 @@ class Objective:
         """Exact sums of every row, ``(n, 3)``: squared residuals, squared distances, squared dissimilarities."""
         (sums,) = gather(self.executor, Measure(self.rows, x), self.rows.layout, range(self.rows.layout.count))
         return sums
+
+    def multiply_squares(self, block: Floats) -> Floats:
+        """Squared dissimilarities times the vectors of a block, one a line: ``(c, n)`` like the block."""
+        layout = self.rows.layout
+        (products,) = gather(self.executor, MultiplySquares(self.rows, block), layout, range(layout.count))
+        return np.ascontiguousarray(products.T)
 
 
 Epoch = Callable[[Objective, State, EpochPlan], EpochReport]

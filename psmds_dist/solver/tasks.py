@@ -15,6 +15,7 @@ from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import Batch, get_row_cache
 from psmds_dist.kernels import guided, moves
+from psmds_dist.kernels.multiply import multiply_squares
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
 
@@ -102,6 +103,18 @@ class Measure:
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
         """Return ``(k, 3)`` sums as `psmds_dist.kernels.moves.row_sums` gives them."""
         return self.rows.collect(blocks, lambda b: (moves.row_sums(b.rows, b.slots, b.points, self.x),))
+
+
+@dataclass(frozen=True)
+class MultiplySquares:
+    """Squared dissimilarities times a block of vectors, ``(c, n)``."""
+
+    rows: CachedRows
+    block: Floats
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
+        """Return ``(k, c)`` products as `psmds_dist.kernels.multiply.multiply_squares` gives them."""
+        return self.rows.collect(blocks, lambda b: (multiply_squares(b.rows, b.slots, b.points, self.block),))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""Classical scaling as a start; `psmds_dist.api.init` lists it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from psmds_dist.api.init import Start, memory_of_run
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.executor import Executor
+from psmds_dist.core.sources import RowSource
+from psmds_dist.kernels.warm import warm_up_multiply
+from psmds_dist.planning.cost import Job, Rates, Stage, multiplication
+from psmds_dist.planning.memory import MemoryRequirement, with_multiplication
+from psmds_dist.solver.classical import block_vectors, classical_scaling, most_passes
+from psmds_dist.solver.epoch import Objective
+from psmds_dist.solver.tasks import CachedRows
+
+FIRST_RADIUS = 0.1
+"""First radius of the solve, as a share of the scale: wide enough to leave a shallow minimum, not the shape."""
+
+
+class ClassicalStart:
+    """Map by classical scaling, in a few passes over the matrix, by all who work."""
+
+    epochs = 40
+
+    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
+        """Find the start; the rows that are cached on the way are those that the solve goes on with."""
+        budget = memory_of_run("classical", source, config, executor).budget(memory_limit)
+        objective = Objective(CachedRows(source, budget), executor)
+        found = classical_scaling(objective, config.n_components, config.seed)
+        return Start(found.x, FIRST_RADIUS * found.scale)
+
+    def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
+        """Compile what finding the start calls, wherever there is work."""
+        executor.warm_up(partial(warm_up_multiply, dtype))
+
+    def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
+        """What a solve needs that begins here."""
+        n = solve.rows.layout.n
+        return with_multiplication(solve, block_vectors(n, dims), most_passes(n), workers, here=here)
+
+    def passes(self, n: int) -> int:
+        """Most passes over a matrix of ``n`` points."""
+        return most_passes(n)
+
+    def stages(self, job: Job, rates: Rates) -> list[Stage]:
+        """What finding the start takes."""
+        return multiplication("classical scaling", job, rates, block_vectors(job.n, job.dims), most_passes(job.n))
+
+
+start = ClassicalStart()
+"""The object that the list of starts names."""
