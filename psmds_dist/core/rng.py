@@ -17,6 +17,8 @@ class RandomStream(IntEnum):
     JITTER = 4
     BLOCK = 5
     MISSING_AXES = 6
+    SEARCH_STARTS = 7
+    SEARCH_ORDERS = 8
 
 
 FIRST_FREE_STREAM = 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -99,3 +100,23 @@ def worst_points(stress: Stress, ids: Sequence[str] | None, count: int) -> list[
     """Names and stress of the points that fit worst, highest first; row numbers where there are no names."""
     order = np.argsort(-stress.point_stress, kind="stable")[:count]
     return [(ids[k] if ids else str(k), float(stress.point_stress[k])) for k in order]
+
+
+def disparity(x: Floats, y: Floats) -> float:
+    """Procrustes disparity of two maps: 0 for the same shape, 1 for nothing in common.
+
+    The sum of squared differences after the best translation, rotation, reflection and scaling, with both maps scaled
+    to 1 (`scipy.spatial.procrustes`); 1 where a map is a single place.
+
+    Parameters
+    ----------
+    x, y : (n, L) ndarray
+        Maps of the same points.
+    """
+    a, b = (np.asarray(z, float) - np.mean(z, axis=0, dtype=float) for z in (x, y))
+    norm = math.sqrt(float(np.square(a).sum() * np.square(b).sum()))
+    if norm == 0:
+        return 1.0
+    # einsum, not matmul: the order of BLAS sums may depend on its threads
+    cosine = np.linalg.svd(np.einsum("ij,ik->jk", a, b), compute_uv=False).sum() / norm
+    return max(0.0, 1.0 - float(cosine) ** 2)

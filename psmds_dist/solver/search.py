@@ -1,0 +1,229 @@
+"""The search for the map of a small matrix: many starts of several kinds, and hops from the best map found.
+
+No start is right for all data: classical scaling misses what it cannot see, random starts fold, and both miss the
+swap of a few points. So a small matrix, on which a whole descent takes milliseconds, gets some of each kind, and then
+*hops* (basin hopping): the points of the best map are shaken by a search that begins with a large radius, and the
+result is kept where it is better. Threads share the starts of a round; what is found depends on none of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from psmds_dist.core.config import GUIDED_FROM, RADIUS_TOL
+from psmds_dist.core.rng import RandomStream, generator
+from psmds_dist.core.stress import disparity
+from psmds_dist.core.types import Floats, Rows
+from psmds_dist.kernels.descent import descend
+
+SEARCH_POINTS = 2000
+"""Most points of a matrix that is searched: 16 MB, which processor caches hold for the most part."""
+
+ROUND = 8
+"""Descents of a round, which threads share."""
+
+WORK = 3e6
+"""Pairs times dimensions that all descents may have; small matrices get many."""
+
+FEWEST, MOST = ROUND, 12 * ROUND
+"""Bounds of the number of descents."""
+
+SHARES = {"quick": 0.0, "default": 1.0, "best": 20.0}
+"""Work of each effort, as a multiple of the default's; none leaves the start from classical scaling alone."""
+
+CLASSICAL_RADII = (0.1, 0.3)
+"""First radii of descents from classical scaling, as shares of the root mean square dissimilarity: to settle it, and
+to leave its basin. Random starts begin with a radius of 1."""
+
+HOP_RADII = (0.3, 0.6, 0.15, 1.0)
+"""First radii of hops."""
+
+EPS, SETTLED = 1e-3, 0.05
+"""A descent halves its radius where an epoch gains less, and ends at this share of the residuals."""
+
+MAX_EPOCHS = 200
+"""Most epochs of a descent."""
+
+SWEEPS, GUIDED_SWEEPS = 10, 40
+"""Sweeps of majorization that end a descent; from `GUIDED_FROM` dimensions on they are all of it, for there moves along
+axes take long and few maps are traps."""
+
+RELAXATION = 1.8
+"""Length of a step of majorization; sweeps converge several times as fast as with 1."""
+
+SAME_STRESS, SAME_SHAPE = 2e-3, 1e-2
+"""Share of the stress, and Procrustes disparity, within which two descents found the same map."""
+
+ENOUGH = 3
+"""Starts that have to find the best map until the search ends early."""
+
+
+class Descent(NamedTuple):
+    """What one descent begins with."""
+
+    name: str
+    x: Floats
+    radius: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the starts of a search say about its map.
+
+    Attributes
+    ----------
+    stresses : (starts,) ndarray
+        Normalised stress that each start reached, before the best map was settled.
+    found : int
+        How many starts ended at the map that is returned.
+    hops : int
+        Hops tried after the starts.
+    """
+
+    stresses: Floats
+    found: int
+    hops: int
+
+    @property
+    def starts(self) -> int:
+        """Number of independent starts."""
+        return len(self.stresses)
+
+    @property
+    def next_best(self) -> float:
+        """How much higher the stress of the best other map is, as a share; NaN where all found the same."""
+        best = self.stresses.min()
+        others = np.sort(self.stresses)[self.found :]
+        return float(others[0] / best - 1) if others.size and best > 0 else math.nan
+
+
+class Found(NamedTuple):
+    """The outcome of a search."""
+
+    name: str
+    """Kind of the start that led to the map."""
+
+    x: Floats
+    """Coordinates ``(n, L)``, in units of the scale."""
+
+    stress: float
+    evidence: Evidence
+
+
+def descents_of(n: int, n_components: int, effort: str) -> int:
+    """Descents that a search may have, starts and hops."""
+    share = SHARES[effort]
+    fewest = FEWEST if n_components < GUIDED_FROM else 2
+    usual = WORK / (n * n * n_components)
+    return max(1, round(share * min(MOST, max(fewest, usual))))
+
+
+def search(
+    rows: Rows, classical: Floats, seed: int, *, descents: int, starts: int | None = None, init: str = "auto"
+) -> Found:
+    """Search for the map of lowest stress.
+
+    Parameters
+    ----------
+    rows : (n, n) float32
+        Dissimilarities as multiples of their root mean square, with a zero diagonal.
+    classical : (n, L) ndarray
+        Map by classical scaling, in the same units.
+    seed : int
+        Key of all random numbers.
+    descents : int
+        Most descents.
+    starts : int, optional
+        Starts among them; half by default, or fewer where they agree. Hops use the rest.
+    init : {"auto", "classical", "random"}
+        Kind of the first start; ``"auto"`` begins with two from classical scaling.
+    """
+    pool = _Pool(rows, seed, classical.shape[1])
+    most = starts or max(1, -(-descents // 2))
+    for wanted in _rounds(most):
+        pool.run(list(_starts(classical, seed, wanted, init)))
+        if starts is None and pool.evidence().found >= ENOUGH:
+            return pool.outcome()
+    for wanted in _rounds(0 if starts else descents - most):
+        pool.hop([HOP_RADII[k % len(HOP_RADII)] for k in wanted])
+    return pool.outcome()
+
+
+def _rounds(count: int) -> Iterator[range]:
+    """Numbers below ``count``, a round at a time."""
+    for lo in range(0, count, ROUND):
+        yield range(lo, min(count, lo + ROUND))
+
+
+def _starts(classical: Floats, seed: int, which: Sequence[int], init: str) -> Iterator[Descent]:
+    """Starts of the given numbers."""
+    near = {"auto": len(CLASSICAL_RADII), "classical": 1}.get(init, 0)
+    half = math.sqrt(3 / (2 * classical.shape[1]))  # as `Schedule.starting_points` spreads them
+    for k in which:
+        if k < near:
+            yield Descent("classical", classical.T, CLASSICAL_RADII[k])
+        else:
+            draw = generator(seed, RandomStream.SEARCH_STARTS, k)
+            yield Descent("random", draw.uniform(-half, half, classical.T.shape), 1.0)
+
+
+@dataclass
+class _Pool:
+    """Descents so far."""
+
+    rows: Rows
+    seed: int
+    dims: int
+    maps: list[Floats] = field(default_factory=list)
+    stresses: list[float] = field(default_factory=list)
+    best: Descent = Descent("", np.empty(0), 0.0)
+    stress: float = math.inf
+    count: int = 0
+    hops: int = 0
+
+    def run(self, descents: Sequence[Descent]) -> None:
+        """Descend from starts."""
+        found = self._descend(descents)
+        for maps, stress in found:
+            self.maps.append(maps)
+            self.stresses.append(stress)
+
+    def hop(self, radii: Sequence[float]) -> None:
+        """Shake the best map."""
+        self._descend([self.best._replace(radius=radius) for radius in radii])
+        self.hops += len(radii)
+
+    def _descend(self, descents: Sequence[Descent]) -> list[tuple[Floats, float]]:
+        n = len(self.rows)
+        x = np.stack([start.x for start in descents]).astype(np.float32)
+        keys = range(self.count, self.count + len(descents))
+        orders = np.stack([generator(self.seed, RandomStream.SEARCH_ORDERS, k).permutation(n) for k in keys])
+        radii = np.array([start.radius for start in descents], np.float32)
+        errors = np.empty(len(descents))
+        guided = self.dims >= GUIDED_FROM
+        epochs, sweeps = (0, GUIDED_SWEEPS) if guided else (MAX_EPOCHS, SWEEPS)
+        pull, end = np.float32(RELAXATION / (n - 1)), np.float32(RADIUS_TOL)
+        descend(self.rows, x, orders, radii, EPS, end, SETTLED, epochs, sweeps, pull, errors)
+        self.count += len(descents)
+        stresses = np.sqrt(errors / (n * (n - 1)))  # the mean square of the rows is 1
+        best = int(np.argmin(stresses))  # the first on a tie
+        if stresses[best] < self.stress:
+            self.best, self.stress = Descent(descents[best].name, x[best].astype(float), 0.0), float(stresses[best])
+        return list(zip(x, stresses.tolist(), strict=True))
+
+    def evidence(self) -> Evidence:
+        """How many starts ended at the best map."""
+        stresses = np.array(self.stresses)
+        near = np.flatnonzero(stresses <= (1 + SAME_STRESS) * self.stress)
+        same = [k for k in near if disparity(self.best.x.T, self.maps[k].T) <= SAME_SHAPE]
+        return Evidence(stresses, len(same), self.hops)
+
+    def outcome(self) -> Found:
+        """The best map, with the evidence for it."""
+        return Found(self.best.name, np.ascontiguousarray(self.best.x.T), self.stress, self.evidence())
+
