@@ -38,10 +38,10 @@ MOST_PASSES = 16
 """Most passes over a small matrix. Real data took 3 to 13; only noise, whose eigenvalues are dense, takes more."""
 
 CONVERGED = 1e-7
-"""Residual, as a share of the largest eigenvalue, at which an eigenpair is exact: coordinates are then to 1e-6."""
+"""Residual, as a share of the largest eigenvalue, at which an eigenpair is exact: coordinates are then so to 1e-6."""
 
 DEPENDENT = 1e-12
-"""Length, as the same share, at which what a pass adds to the span is rounding."""
+"""Length, as a share of the eigenvalue of largest magnitude, at which what a pass adds to the span is rounding."""
 
 ZERO_EIGENVALUE = 1e-10
 """Eigenvalue, as the same share, that is rounding."""
@@ -150,17 +150,18 @@ class _Span:
         with one_thread():
             rest = self._without(self._product)
             values, vectors = _eigen(self._within)
-            norm = np.abs(values).max()
             residuals = vectors[-len(self._product) :, :wanted].T @ rest
-            if np.sqrt(np.square(residuals).sum(axis=1)).max() <= CONVERGED * norm:
+            exact = np.sqrt(np.square(residuals).sum(axis=1)).max() <= CONVERGED * values[0]
+            new = _orthonormal(rest, DEPENDENT * np.abs(values).max())
+            if exact or not len(new):
                 return False
             # twice is enough: what rounding left of the others in a short vector is gone after the second time
-            self.blocks.append(_orthonormal(self._without(_orthonormal(rest, DEPENDENT * norm))))
+            self.blocks.append(_orthonormal(self._without(new)))
             return True
 
     def _without(self, block: Floats) -> Floats:
-        """Vectors without their parts in the span."""
-        rest = block.copy()
+        """Vectors without their parts in the span, and centred: an uncentred part would grow with every pass."""
+        rest = _centred(block.copy())
         for other in self.blocks:
             rest -= (rest @ other.T) @ other
         return rest
