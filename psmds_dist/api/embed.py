@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from psmds_dist.api.init import choose_start, memory_of_run, wanted_start, warm_up_start
+from psmds_dist.api.init import Start, choose_start, memory_of_run, wanted_start, warm_up_start
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
-from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig, check_int
+from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
@@ -26,10 +26,11 @@ from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
 from psmds_dist.ingest.check import checked
-from psmds_dist.kernels.warm import warm_up_solver
+from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
 from psmds_dist.solver.epoch import Objective
+from psmds_dist.solver.search import Evidence
 from psmds_dist.solver.solve import Solution, solve
 from psmds_dist.solver.state_file import Arrays, Identity
 from psmds_dist.solver.tasks import CachedRows
@@ -57,7 +58,10 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init:
 
 def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
-    executor.warm_up(partial(warm_up_solver, config.n_components, source.dtype.name, config.tried_axes, config.guided))
+    dims, dtype = config.n_components, source.dtype.name
+    executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided))
+    if config.polishes(source.n):
+        executor.warm_up(partial(warm_up_gradients, dims, dtype))
 
 
 CERTIFICATE_MISSING = (
@@ -76,7 +80,10 @@ class Embedding:
     config: SolverConfig
     ids: list[str] | None
     start: str
-    """Where the best solve began: ``"random"``, ``"given"`` or the name of a provided start."""
+    """Where the map comes from: ``"random"``, ``"classical"``, ``"landmarks"``, ``"given"`` or another start's name."""
+
+    evidence: Evidence
+    """What the starts say about the map."""
 
     seconds: float
     """Wall time of finding the start, solving and measuring, once kernels are compiled; of all sessions of a run."""
@@ -114,7 +121,6 @@ def embed(
     memory_limit: Any = None,
     ids: list[str] | None = None,
     init: str | Floats = "auto",
-    n_init: int = 1,
     on_epoch: OnEpoch | None = None,
     on_plan: Callable[[Plan], object] | None = None,
     checkpoint: CheckpointStore = NO_CHECKPOINT,
@@ -129,62 +135,75 @@ def embed(
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
-    n_init = check_int("n_init", n_init, 1)
     context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, on_plan=on_plan, on_epoch=on_epoch)
     plan = plan_run(source, config, context, init)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
-    work = partial(_embed, source, config, context, plan, init, n_init)
+    work = partial(_embed, source, config, context, plan, init)
     embedding, memory = context.run(plan, source, work)
     return replace(embedding, peak_memory=memory.peak, over=memory.over)
 
 
-def _embed(
-    source: RowSource, config: SolverConfig, context: RunContext, plan: Plan, init: str | Floats, n_init: int
-) -> Embedding:
+def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: Plan, init: str | Floats) -> Embedding:
     """Check, find the start, and solve from all starts."""
     check = checked(source, context.executor, ids=context.ids, memory_limit=context.limit)
     _require_near(init, config, check.rms)
     if not isinstance(init, str):
         init = _brought_near(init, check.rms)
     given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
-    configuration = {**config.as_dict(), "init": given, "n_init": n_init}
+    configuration = {**config.as_dict(), "init": given}
     identity = context.attach(check.n, check.dtype, check.digest, configuration)
     warm_up(source, config, context.executor)
     if isinstance(init, str):
         warm_up_start(wanted_start(init, source, config), config, source.dtype.name, context.executor)
     find = partial(_find_start, init, source, config, context)
-    (name, start, first), seconds = _saved_start(find, config, context.checkpoint.stream("start"))
+    begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
+    first = config if config.radius is not None else replace(config, radius=begin.radius)
     task = partial(
         solve, source, executor=context.executor, scale=check.rms, budget=plan.budget, on_epoch=context.on_epoch
     )
-    others = (replace(config, seed=config.seed + k) for k in range(1, n_init))
-    tasks = [partial(task, config=first, start=start), *(partial(task, config=other) for other in others)]
-    solution, solving = _best_of_sound(tasks, context.checkpoint)
-    if solution.seed != first.seed:
-        name = "random"
-    return Embedding(solution, check, plan, first, context.ids, name, seconds + solving, versions(), identity)
+    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin)))
+    tasks = [partial(task, config=first, start=begin.x), *(partial(task, config=other) for other in others)]
+    solution, stresses, solving = _best_of_sound(tasks, context.checkpoint)
+    return Embedding(
+        solution=solution,
+        check=check,
+        plan=plan,
+        config=first,
+        ids=context.ids,
+        start=begin.name if solution.seed == first.seed else "random",
+        evidence=begin.evidence or Evidence.of(stresses),
+        seconds=seconds + solving,
+        versions=versions(),
+        identity=identity,
+    )
 
 
-Initialization = tuple[str, Floats | None, SolverConfig]
-"""Name and coordinates of a solve's start, and the configuration with the starting radius that suits it."""
+SOLVES = {"quick": 1, "default": 1, "best": 4}
+"""Solves of each effort where one takes many passes over the matrix."""
 
 
-def _saved_start(
-    find: Callable[[], Initialization], config: SolverConfig, stream: CheckpointStream
-) -> tuple[Initialization, float]:
+def _solves(config: SolverConfig, begin: Start) -> int:
+    """Number of solves: a search has tried many starts already, and one that was given is wanted."""
+    if begin.evidence is not None:
+        return 1
+    return config.n_init if isinstance(config.n_init, int) else 1 if begin.name == "given" else SOLVES[config.effort]
+
+
+def _saved_start(find: Callable[[], Start], stream: CheckpointStream) -> tuple[Start, float]:
     """The start that was saved, or else a new one, and the seconds that it took to find."""
     if (saved := stream.last()) is not None:
-        initialization = str(saved["name"]), saved["x"], replace(config, radius=float(saved["radius"]))
-        return initialization, float(saved["seconds"])
+        evidence = Evidence.from_arrays(saved) if "stresses" in saved else None
+        begin = Start(saved["x"], float(saved["radius"]), str(saved["name"]), evidence)
+        return begin, float(saved["seconds"])
     began = time.perf_counter()
-    name, start, config = find()
+    begin = find()
     seconds = time.perf_counter() - began
-    if start is not None and config.radius is not None:
-        figures = {"radius": np.float64(config.radius), "seconds": np.float64(seconds)}
-        arrays = {"name": np.array(name), "x": start, **figures}
+    if begin.x is not None and begin.radius is not None:
+        facts = {"name": np.array(begin.name), "x": begin.x, "radius": np.float64(begin.radius)}
+        arrays = {**facts, "seconds": np.float64(seconds), **(begin.evidence.as_arrays() if begin.evidence else {})}
         stream.save(0, lambda: arrays)
-    return (name, start, config), seconds
+    return begin, seconds
 
 
 def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> None:
@@ -208,7 +227,11 @@ def _brought_near(x: Floats, scale: float) -> Floats:
     return np.asarray(x - step * np.round(x.mean(axis=0) / step))
 
 
-def _best_of_sound(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> tuple[Solution, float]:
+Best = tuple[Solution, list[float], float]
+"""The best of several solves, the normalized stress of each, and the seconds of all."""
+
+
+def _best_of_sound(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> Best:
     """Solve from several starts; a start that may come of damaged rows is forgotten."""
     try:
         return _best_of(tasks, checkpoint)
@@ -218,42 +241,37 @@ def _best_of_sound(tasks: Sequence[Callable[..., Solution]], checkpoint: Checkpo
         raise
 
 
-def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> tuple[Solution, float]:
-    """Solve from several starts; an interrupt or callback ends them all.
-
-    Returns the best, and the seconds of all.
-    """
+def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> Best:
+    """Solve from several starts; an interrupt or callback ends them all."""
     best: Solution | None = None
-    first, seconds = 0, 0.0
+    stresses, seconds = [], 0.0
     done = checkpoint.stream("starts")
     if (saved := done.last()) is not None:
-        best, first, seconds = Solution.from_arrays(saved), int(saved["starts"]), float(saved["spent"])
-    for k, task in enumerate(tasks[first:], first):
+        best, stresses, seconds = Solution.from_arrays(saved), saved["stresses"].tolist(), float(saved["spent"])
+    for k, task in enumerate(tasks[len(stresses) :], len(stresses)):
         found = task(stream=checkpoint.stream(f"solve-{k}"))
         seconds += found.seconds
+        stresses.append(found.stress.normalized_stress)
         if best is None or found.stress.mse < best.stress.mse:
             best = found
         if found.stop_reason.ends_all_starts:
-            return replace(best, stop_reason=found.stop_reason), seconds
+            return replace(best, stop_reason=found.stop_reason), stresses, seconds
         if k + 1 < len(tasks):
-            done.save(k, partial(_starts, best, k + 1, seconds))
+            done.save(k, partial(_finished, best, list(stresses), seconds))
     assert best is not None
-    return best, seconds
+    return best, stresses, seconds
 
 
-def _starts(best: Solution, count: int, seconds: float) -> Arrays:
-    """The best of so many starts, to continue from."""
-    return {**best.as_arrays(), "starts": np.int64(count), "spent": np.float64(seconds)}
+def _finished(best: Solution, stresses: list[float], seconds: float) -> Arrays:
+    """The best of so many solves, to continue from."""
+    return {**best.as_arrays(), "stresses": np.array(stresses), "spent": np.float64(seconds)}
 
 
-def _find_start(init: str | Floats, source: RowSource, config: SolverConfig, context: RunContext) -> Initialization:
+def _find_start(init: str | Floats, source: RowSource, config: SolverConfig, context: RunContext) -> Start:
     """Find the start."""
     if not isinstance(init, str):
-        return "given", init, config
-    name, start = choose_start(init, source, config, context.executor, context.limit)
-    if start is None:
-        return name, None, config
-    return name, start.x, config if config.radius is not None else replace(config, radius=start.radius)
+        return Start(init, None, "given")
+    return choose_start(init, source, config, context.executor, context.limit)
 
 
 def measure(source: RowSource, embedding: Floats, executor: Executor, memory_limit: Any = None) -> Stress:

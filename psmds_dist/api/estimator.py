@@ -73,15 +73,24 @@ class PatternSearchMDS(OnCluster):
         one radius. ``"guided"`` tries two steps against the gradient of the point's error, evaluated as exactly, at
         most a radius long. ``"auto"`` is guided from 5 components on, where it is much faster. A monotone solve
         tries all axes at its last radius in any case, so what it certifies is the same.
-    init : {"auto", "random", "classical", "landmarks"}, default="auto"
-        Where to begin: at random, at the map of classical scaling (Torgerson's, or principal coordinates; exact up to
-        2,048 points, from three passes over the matrix beyond), or at a landmark map (`landmarks.LandmarkMDS`), which
-        saves most of the epochs. ``"auto"`` takes landmarks from 1,000 points on, unless ``radius`` is given.
-    n_init : int, default=1
-        Number of starts; the best map is kept. The first is the one that ``init`` says (at random, by classical
-        scaling, at landmarks or at given coordinates), the others are random, with seeds in a row. The objective has
-        many local optima: a few starts are cheap insurance for small matrices. From 1,000 points on the start at
-        landmarks seldom needs it, and a random one takes many more epochs.
+    init : {"auto", "search", "random", "classical", "landmarks"}, default="auto"
+        Where to begin: at the best map of a search over many starts (up to 2,000 points), at random, at the map of
+        classical scaling (Torgerson's, or principal coordinates; exact up to 2,048 points, from three passes over the
+        matrix beyond), or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs. ``"auto"``
+        searches up to 2,000 points and takes landmarks beyond; with a ``radius`` it begins at random.
+    n_init : int or "auto", default="auto"
+        Number of starts; the best map is kept. A search takes two from classical scaling and random ones. Otherwise
+        each start is a whole solve: the first is the one that ``init`` says, the others are random, with seeds in a
+        row. ``"auto"`` takes as many as ``effort`` says.
+    effort : {"quick", "default", "best"}, default="default"
+        How long to look for the best map where ``n_init`` is ``"auto"``. A search of ``"quick"`` is one start from
+        classical scaling; by default it has 8 to 96 descents, the more the smaller the matrix: starts, which end early
+        once three of them agree, and hops from the best map; ``"best"`` has twenty times as many. Where each start is
+        a whole solve there is one, with ``"best"`` four.
+    polish : bool or "auto", default="auto"
+        Whether the solve ends with a quasi-Newton method (L-BFGS) that takes its map to a local minimum, in up to some
+        hundred passes over the matrix. ``"auto"`` does up to 2,000 points and with ``effort="best"``, unless
+        ``radius_tol`` or ``bad_moves=False`` say otherwise where to end.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -138,7 +147,9 @@ class PatternSearchMDS(OnCluster):
     ids_ : list of str or None
         Row names, from the store, the data frame or the distance matrix.
     start_ : str
-        Where the best solve began: ``"random"``, ``"classical"``, ``"landmarks"`` or ``"given"``.
+        Where the map comes from: ``"random"``, ``"classical"``, ``"landmarks"`` or ``"given"``.
+    evidence_ : psmds_dist.solver.search.Evidence
+        How many starts there were, their stress, and how many found this map.
     result_ : psmds_dist.api.embed.Embedding
         Everything else: plan, input check, versions, peak memory.
     n_features_in_ : int
@@ -172,7 +183,9 @@ class PatternSearchMDS(OnCluster):
         direction_share: float = 1.0,
         moves: str = "auto",
         init: str = "auto",
-        n_init: int = 1,
+        n_init: int | str = "auto",
+        effort: str = "default",
+        polish: bool | str = "auto",
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
@@ -194,6 +207,8 @@ class PatternSearchMDS(OnCluster):
         self.moves = moves
         self.init = init
         self.n_init = n_init
+        self.effort = effort
+        self.polish = polish
         self.random_state = random_state
         self.dtype = dtype
         self.symmetrize = symmetrize
@@ -265,7 +280,6 @@ class PatternSearchMDS(OnCluster):
                 memory_limit=self.memory_limit,
                 ids=names or ids_of(source),
                 init=init,
-                n_init=self.n_init,
                 on_epoch=self.on_epoch,
                 checkpoint=checkpoint,
             )
@@ -280,6 +294,9 @@ class PatternSearchMDS(OnCluster):
             max_epochs=self.max_epochs,
             direction_share=self.direction_share,
             moves=self.moves,
+            n_init=self.n_init,
+            effort=self.effort,
+            polish=self.polish,
             seed=seed_of(self.random_state, checkpoint),
         )
 
@@ -314,6 +331,7 @@ class PatternSearchMDS(OnCluster):
         self.seed_ = solution.seed
         self.ids_ = result.ids
         self.start_ = result.start
+        self.evidence_ = result.evidence
         self.n_features_in_ = len(solution.embedding)
         self.result_ = result
         if result.advice:

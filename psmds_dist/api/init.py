@@ -6,12 +6,12 @@ Packages offer starts under the entry point ``psmds.starts``; landmark mode does
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
-from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
@@ -19,23 +19,42 @@ from psmds_dist.core.types import BudgetError, Floats, InputError
 from psmds_dist.data.cache import stored
 from psmds_dist.planning.cost import Job, Rates, Stage
 from psmds_dist.planning.memory import MemoryRequirement, exact
+from psmds_dist.solver.search import Evidence
 
 GROUP = "psmds.starts"
 """Entry point under which starts are offered."""
 
-OWN_STARTS = (EntryPoint("classical", "psmds_dist.api.classical:start", GROUP),)
+OWN_STARTS = (
+    EntryPoint("classical", "psmds_dist.api.classical:start", GROUP),
+    EntryPoint("search", "psmds_dist.api.search:start", GROUP),
+)
 """Starts of this package, listed as packages list theirs."""
-
-AUTO_POINTS = 1000
-"""Points from which ``"auto"`` begins at landmarks: below, a start from random takes no longer."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Coordinates ``(n, L)`` to begin from, and the radius that suits them."""
+    """Where a solve begins.
 
-    x: Floats
-    radius: float
+    Attributes
+    ----------
+    x : (n, L) ndarray or None
+        Coordinates; random ones where there are none.
+    radius : float or None
+        First radius that suits them; searched for where there is none.
+    name : str
+        Kind of start that they come from; empty for that of the provider.
+    evidence : Evidence, optional
+        What other starts found.
+    """
+
+    x: Floats | None
+    radius: float | None
+    name: str = ""
+    evidence: Evidence | None = None
+
+
+RANDOM = Start(None, None, "random")
+"""Random coordinates."""
 
 
 class Provider(Protocol):
@@ -81,17 +100,15 @@ def offered_starts() -> dict[str, EntryPoint]:
     return {point.name: point for point in (*OWN_STARTS, *entry_points(group=GROUP))}
 
 
-def choose_start(
-    init: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int
-) -> tuple[str, Start | None]:
+def choose_start(init: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
     """Begin as ``init`` says.
 
     Parameters
     ----------
     init : str
-        ``"random"``, ``"auto"``, ``"classical"``, or the name of a start that a package provides, such as
-        ``"landmarks"``.
-        ``"auto"`` takes landmarks for at least `AUTO_POINTS` points, unless a starting radius is given.
+        ``"random"``, ``"auto"``, or the name of a start that is provided, such as ``"classical"`` or ``"landmarks"``.
+        ``"auto"`` searches where there are at most `SMALL_POINTS` points and takes landmarks where there are more,
+        unless a starting radius is given.
     source : RowSource
         The matrix.
     config : SolverConfig
@@ -103,10 +120,8 @@ def choose_start(
 
     Returns
     -------
-    name : str
-        What was chosen.
-    start : Start or None
-        None for random.
+    Start
+        Named by what was chosen.
 
     Raises
     ------
@@ -117,15 +132,16 @@ def choose_start(
     """
     name = wanted_start(init, source, config)
     if name == "random":
-        return name, None
-    if init != "auto":
-        return name, _provided(name, source, config, executor, memory_limit)
+        return RANDOM
     try:
-        return name, _provided(name, source, config, executor, memory_limit)
+        start = _provided(name, source, config, executor, memory_limit)
     except DamagedDataError:
         raise
-    except InputError:  # landmarks do not suit these data, and were not asked for
-        return "random", None
+    except InputError:  # landmarks do not suit these data
+        if init != "auto":
+            raise
+        return RANDOM
+    return start if start.name else replace(start, name=name)
 
 
 def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:
@@ -138,7 +154,9 @@ def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:
 
 def auto_start(n: int) -> str:
     """Name of the start that ``"auto"`` takes for so many points."""
-    return "landmarks" if n >= AUTO_POINTS and "landmarks" in offered_starts() else "random"
+    if n <= SMALL_POINTS:
+        return "search"
+    return "landmarks" if "landmarks" in offered_starts() else "classical"
 
 
 def warm_up_start(name: str, config: SolverConfig, dtype: str, executor: Executor) -> None:

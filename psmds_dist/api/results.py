@@ -81,6 +81,7 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
         "radius": solution.radius,
         "seed": solution.seed,
         "start": result.start,
+        "starts": result.evidence.as_dict(),
         "seconds": result.seconds,
         "mse": stress.mse,
         "raw_stress": stress.raw_stress,

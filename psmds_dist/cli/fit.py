@@ -47,11 +47,20 @@ class SolverOptions:
         show_default=True,
         help="Moves to try: 'axes', 'guided' (against the gradient), or 'auto' (depends on the number of dimensions).",
     )
-    n_init: int = option(
-        "--starts",
-        default=1,
+    n_init: int | None = option(
+        "--starts", type=click.IntRange(1), help="Number of starts, of which the best is kept [default: by --effort]."
+    )
+    effort: str = option(
+        "--effort",
+        type=click.Choice(["quick", "default", "best"]),
+        default="default",
         show_default=True,
-        help="Number of starts, of which the best is kept; all but the first are random.",
+        help="How long to search for the best map: one start, some, or twenty times as many.",
+    )
+    polish: bool | None = option(
+        "--polish/--no-polish",
+        default=None,
+        help="End at a local minimum to many digits [default: up to 2,000 points].",
     )
     init: str = option(
         "--init",
@@ -73,6 +82,9 @@ class SolverOptions:
             max_epochs=self.max_epochs,
             direction_share=self.direction_share,
             moves=self.moves,
+            n_init="auto" if self.n_init is None else self.n_init,
+            effort=self.effort,
+            polish="auto" if self.polish is None else self.polish,
             seed=self.seed,
         )
 
@@ -121,7 +133,6 @@ def fit(
             memory_limit=cluster.memory_limit,
             ids=ids,
             init=solver.init,
-            n_init=solver.n_init,
             on_epoch=show,
             on_plan=lambda plan: run.say(plan.describe()),
             checkpoint=checkpoint,
@@ -143,7 +154,9 @@ def _summary(result: Embedding, target: str) -> str:
     outcome = f"{len(solution.history)} epochs in {result.seconds:.2f} s, {solution.stop_reason.description}"
     notes = [CERTIFICATE_MISSING] if result.certificate_missing else []
     notes += [describe_exceeded(result.over)] if result.over else []
-    lines = [f"{outcome}; map in {target}", *(f"Note: {note}." for note in notes), stress_lines(solution.stress)]
+    starts = filter(None, [result.evidence.describe()])
+    lines = [f"{outcome}; map in {target}", *starts, *(f"Note: {note}." for note in notes)]
+    lines.append(stress_lines(solution.stress))
     return "\n".join(lines)
 
 

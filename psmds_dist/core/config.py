@@ -10,11 +10,11 @@ from typing import Any
 from psmds_dist.core.types import InputError
 
 
-def check_int(name: str, value: Any, minimum: int) -> int:
+def check_int(name: str, value: Any, minimum: int, others: str = "") -> int:
     """Return a whole number of at least ``minimum``, or refuse."""
     if not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= minimum:
         return int(value)
-    raise InputError(f"{name} must be a whole number of at least {minimum}, not {value!r}.")
+    raise InputError(f"{name} must be {others}a whole number of at least {minimum}, not {value!r}.")
 
 
 def _real(name: str, value: Any, *, above: float, equal: bool) -> float:
@@ -53,6 +53,12 @@ class SolverConfig:
     moves : {"auto", "axes", "guided"}
         What a point tries: both ways along every axis, or two steps against the gradient of its error; ``"auto"``
         is guided from `GUIDED_FROM` dimensions on. The last radius of a monotone solve tries all axes in any case.
+    n_init : int or "auto"
+        Starts, of which the best is kept; ``"auto"`` takes as many as ``effort`` says.
+    effort : {"quick", "default", "best"}
+        How long to search for the best map where ``n_init`` is ``"auto"``.
+    polish : bool or "auto"
+        Whether the solve ends at a local minimum to many digits; ``"auto"`` does where that is cheap, see `polishes`.
     seed : int
         Key of every random number.
     """
@@ -65,6 +71,9 @@ class SolverConfig:
     max_epochs: int = 500
     direction_share: float = 1.0
     moves: str = "auto"
+    n_init: int | str = "auto"
+    effort: str = "default"
+    polish: bool | str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,6 +84,8 @@ class SolverConfig:
             "eps": _real("eps", self.eps, above=0, equal=True),
             "direction_share": _real("direction_share", self.direction_share, above=0, equal=False),
         }
+        if self.n_init != "auto":
+            plain["n_init"] = check_int("n_init", self.n_init, 1, "'auto' or ")
         for name in ("radius", "radius_tol"):
             if getattr(self, name) is not None:
                 plain[name] = _real(name, getattr(self, name), above=0, equal=False)
@@ -86,8 +97,10 @@ class SolverConfig:
             raise InputError(f"direction_share is a share of the axes, at most 1, not {self.direction_share!r}.")
         if not isinstance(self.bad_moves, bool):
             raise InputError(f"bad_moves must be True or False, not {self.bad_moves!r}.")
-        if self.moves not in MOVES:
-            raise InputError(f"moves must be one of {', '.join(map(repr, MOVES))}, not {self.moves!r}.")
+        for name, choices in ("moves", MOVES), ("effort", EFFORTS), ("polish", ("auto", True, False)):
+            value = getattr(self, name)
+            if not isinstance(value, bool | str) or value not in choices:
+                raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
 
     @property
     def tried_axes(self) -> int:
@@ -99,6 +112,13 @@ class SolverConfig:
         """Whether points follow their gradients."""
         return self.moves == "guided" or (self.moves == "auto" and self.n_components >= GUIDED_FROM)
 
+    def polishes(self, n: int) -> bool:
+        """Whether a solve of ``n`` points ends with a polish: by default for small ones, unless its end was given."""
+        if isinstance(self.polish, bool):
+            return self.polish
+        usual = self.bad_moves and self.radius_tol is None and self.effort != "quick"
+        return usual and (n <= SMALL_POINTS or self.effort == "best")
+
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes and logs."""
         return asdict(self)
@@ -106,6 +126,12 @@ class SolverConfig:
 
 MOVES = ("auto", "axes", "guided")
 """What the points of a solve may try."""
+
+EFFORTS = ("quick", "default", "best")
+"""How long a search for the best map may take."""
+
+SMALL_POINTS = 2000
+"""Most points of a matrix that is searched and polished by default: 16 MB, most of which processor caches hold."""
 
 GUIDED_FROM = 5
 """Fewest dimensions in which moves are guided by default."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from psmds_dist.kernels.descent import descend
+from psmds_dist.kernels.gradient import row_gradients
 from psmds_dist.kernels.guided import guide
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.moves import propose, row_sums
@@ -41,6 +43,21 @@ def warm_up_multiply(dtype: str) -> None:
     points = np.arange(4)
     with parallel_region():
         multiply_squares(np.zeros((4, 4), dtype), points, points, np.zeros((1, 4)))
+
+
+def warm_up_gradients(n_components: int, dtype: str) -> None:
+    """Compile what the polish calls, on a matrix of four points."""
+    points = np.arange(4)
+    with parallel_region():
+        row_gradients(np.zeros((4, 4), dtype), points, points, np.zeros((n_components, 4)))
+
+
+def warm_up_search(n_components: int) -> None:
+    """Compile the search, on a matrix of four points."""
+    rows, x = np.zeros((4, 4), np.float32), np.zeros((1, n_components, 4), np.float32)
+    one = np.float32(1)
+    with parallel_region():
+        descend(rows, x, np.arange(4)[None], np.ones(1, np.float32), 0.0, one, 0.0, 1, 1, one, np.empty(1))
 
 
 def warm_up_scan(dtype: str) -> None:

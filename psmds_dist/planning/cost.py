@@ -244,6 +244,16 @@ def exact_stages(job: Job, rates: Rates, start: Sequence[Stage] = (), *, cached:
     return stages
 
 
+def searching(job: Job, rates: Rates, descents: int) -> list[Stage]:
+    """Stage of a search: the process that starts the run reads all rows, and descends on its threads."""
+    kernel = descents * DESCENT * job.n * job.columns / (rates.pairs(job.dims) * job.threads)
+    return [Stage("search", disk=job.nbytes / rates.disk, here=kernel, disk_bytes=job.nbytes)]
+
+
+DESCENT = 35.0
+"""What a descent costs a pair, in pairs of the move kernel: its epochs, and sweeps at half the cost."""
+
+
 def multiplication(name: str, job: Job, rates: Rates, vectors: int, passes: int) -> list[Stage]:
     """Stages of passes that multiply the rows with a block of vectors, of which the first caches rows."""
     cost = MULTIPLIED * vectors / (2 * vectors + 1)

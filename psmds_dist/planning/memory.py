@@ -37,7 +37,7 @@ SNAPSHOT_COPIES = 3
 """Copies of all coordinates in a worker: received, unpacked, and the next ones arriving while these are in use."""
 
 
-AFTERWARDS = "what follows, once rows are freed"
+AFTERWARDS = "what is done while no rows are cached"
 """Name of bytes that are needed when no rows are held."""
 
 
@@ -299,6 +299,22 @@ def with_multiplication(
     remedies = (*solve.remedies, "begin at random (--init random)")
     return replace(solve.with_part("the vectors of the start", more), remedies=remedies if more else solve.remedies)
 
+
+def with_search(solve: MemoryRequirement, dims: int) -> MemoryRequirement:
+    """What a solve needs that begins with a search on all rows, before any are cached."""
+    n = solve.rows.layout.n
+    held = _SEARCHED * n * n + FLOAT64_BYTES * n * (_VECTORS + dims * _DESCENTS)
+    return replace(solve, apart=max(solve.apart, held), remedies=(*solve.remedies, "begin at random (--init random)"))
+
+
+_SEARCHED = 20
+"""Bytes a pair while rows are read and brought to a common scale."""
+
+_VECTORS = 150
+"""Numbers a point of classical scaling, with all its passes."""
+
+_DESCENTS = 120
+"""Maps that a search holds, counted in float64."""
 
 _BLOCKS = 6
 """Blocks beside one for each pass: products as they are gathered and as lines, and copies that make them orthogonal."""

@@ -21,6 +21,7 @@ from psmds_dist.solver.tasks import (
     Proposal,
     Propose,
     ProposeGradientSteps,
+    RowGradients,
     gather,
     points_of,
 )
@@ -44,6 +45,12 @@ class Objective:
         """Exact sums of every row, ``(n, 3)``: squared residuals, squared distances, squared dissimilarities."""
         (sums,) = gather(self.executor, Measure(self.rows, x), self.rows.layout, range(self.rows.layout.count))
         return sums
+
+    def gradient(self, x: Floats) -> tuple[float, Floats]:
+        """Sum of squared residuals over ordered pairs, and its derivatives by the coordinates, ``(L, n)``."""
+        layout = self.rows.layout
+        errors, halves = gather(self.executor, RowGradients(self.rows, x), layout, range(layout.count))
+        return float(errors.sum()), np.ascontiguousarray(4 * halves.T)  # each pair is in two rows
 
     def multiply_squares(self, block: Floats) -> Floats:
         """Squared dissimilarities times the vectors of a block, one a line: ``(c, n)`` like the block."""

@@ -9,20 +9,18 @@ result is kept where it is better. Threads share the starts of a round; what is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from psmds_dist.core.config import GUIDED_FROM, RADIUS_TOL
 from psmds_dist.core.rng import RandomStream, generator
 from psmds_dist.core.stress import disparity
 from psmds_dist.core.types import Floats, Rows
 from psmds_dist.kernels.descent import descend
-
-SEARCH_POINTS = 2000
-"""Most points of a matrix that is searched: 16 MB, which processor caches hold for the most part."""
 
 ROUND = 8
 """Descents of a round, which threads share."""
@@ -94,12 +92,41 @@ class Evidence:
         """Number of independent starts."""
         return len(self.stresses)
 
+    @classmethod
+    def of(cls, stresses: Sequence[float]) -> Self:
+        """Evidence of whole solves, whose maps are the same where their stress is."""
+        found = np.array(stresses)
+        return cls(found, int(np.count_nonzero(found <= (1 + SAME_STRESS) * found.min())), 0)
+
     @property
-    def next_best(self) -> float:
-        """How much higher the stress of the best other map is, as a share; NaN where all found the same."""
-        best = self.stresses.min()
-        others = np.sort(self.stresses)[self.found :]
-        return float(others[0] / best - 1) if others.size and best > 0 else math.nan
+    def equal(self) -> int:
+        """How many starts reached the lowest stress, whatever their map."""
+        return int(np.count_nonzero(self.stresses <= (1 + SAME_STRESS) * self.stresses.min()))
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it, for a checkpoint."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
+
+    @classmethod
+    def from_arrays(cls, saved: Mapping[str, NDArray[Any]]) -> Self:
+        """Inverse of `as_arrays`."""
+        return cls(saved["stresses"], int(saved["found"]), int(saved["hops"]))
+
+    def as_dict(self) -> dict[str, float]:
+        """A few plain figures, for records."""
+        spread = {"lowest": self.stresses.min(), "median": np.median(self.stresses), "highest": self.stresses.max()}
+        counts = {"starts": self.starts, "found_this_map": self.found, "hops": self.hops}
+        return {**counts, **{name: float(value) for name, value in spread.items()}}
+
+    def describe(self) -> str:
+        """One sentence on how the starts agree; empty where there was one."""
+        if self.starts == 1:
+            return ""
+        equal, least = self.equal - self.found, self.stresses.min()
+        others = f", {equal} others one as good" if equal else ""
+        rest = self.stresses[self.stresses > (1 + SAME_STRESS) * least]
+        worse = f"; the next best is {rest.min() / least - 1:.1%} worse" if rest.size and least else ""
+        return f"{self.found} of {self.starts} starts found this map{others}{worse}"
 
 
 class Found(NamedTuple):
@@ -123,9 +150,7 @@ def descents_of(n: int, n_components: int, effort: str) -> int:
     return max(1, round(share * min(MOST, max(fewest, usual))))
 
 
-def search(
-    rows: Rows, classical: Floats, seed: int, *, descents: int, starts: int | None = None, init: str = "auto"
-) -> Found:
+def search(rows: Rows, classical: Floats, seed: int, *, descents: int, starts: int | None = None) -> Found:
     """Search for the map of lowest stress.
 
     Parameters
@@ -140,13 +165,11 @@ def search(
         Most descents.
     starts : int, optional
         Starts among them; half by default, or fewer where they agree. Hops use the rest.
-    init : {"auto", "classical", "random"}
-        Kind of the first start; ``"auto"`` begins with two from classical scaling.
     """
     pool = _Pool(rows, seed, classical.shape[1])
     most = starts or max(1, -(-descents // 2))
     for wanted in _rounds(most):
-        pool.run(list(_starts(classical, seed, wanted, init)))
+        pool.run(list(_starts(classical, seed, wanted)))
         if starts is None and pool.evidence().found >= ENOUGH:
             return pool.outcome()
     for wanted in _rounds(0 if starts else descents - most):
@@ -160,12 +183,11 @@ def _rounds(count: int) -> Iterator[range]:
         yield range(lo, min(count, lo + ROUND))
 
 
-def _starts(classical: Floats, seed: int, which: Sequence[int], init: str) -> Iterator[Descent]:
-    """Starts of the given numbers."""
-    near = {"auto": len(CLASSICAL_RADII), "classical": 1}.get(init, 0)
+def _starts(classical: Floats, seed: int, which: Sequence[int]) -> Iterator[Descent]:
+    """Starts of the given numbers: the first ones from classical scaling, the others random."""
     half = math.sqrt(3 / (2 * classical.shape[1]))  # as `Schedule.starting_points` spreads them
     for k in which:
-        if k < near:
+        if k < len(CLASSICAL_RADII):
             yield Descent("classical", classical.T, CLASSICAL_RADII[k])
         else:
             draw = generator(seed, RandomStream.SEARCH_STARTS, k)
@@ -181,21 +203,25 @@ class _Pool:
     dims: int
     maps: list[Floats] = field(default_factory=list)
     stresses: list[float] = field(default_factory=list)
-    best: Descent = Descent("", np.empty(0), 0.0)
+    best: Descent | None = None
     stress: float = math.inf
     count: int = 0
     hops: int = 0
 
+    @property
+    def _best(self) -> Descent:
+        assert self.best is not None
+        return self.best
+
     def run(self, descents: Sequence[Descent]) -> None:
         """Descend from starts."""
         found = self._descend(descents)
-        for maps, stress in found:
-            self.maps.append(maps)
-            self.stresses.append(stress)
+        self.maps += [x for x, _ in found]
+        self.stresses += [stress for _, stress in found]
 
     def hop(self, radii: Sequence[float]) -> None:
         """Shake the best map."""
-        self._descend([self.best._replace(radius=radius) for radius in radii])
+        self._descend([self._best._replace(radius=radius) for radius in radii])
         self.hops += len(radii)
 
     def _descend(self, descents: Sequence[Descent]) -> list[tuple[Floats, float]]:
@@ -220,10 +246,9 @@ class _Pool:
         """How many starts ended at the best map."""
         stresses = np.array(self.stresses)
         near = np.flatnonzero(stresses <= (1 + SAME_STRESS) * self.stress)
-        same = [k for k in near if disparity(self.best.x.T, self.maps[k].T) <= SAME_SHAPE]
+        same = [k for k in near if disparity(self._best.x.T, self.maps[k].T) <= SAME_SHAPE]
         return Evidence(stresses, len(same), self.hops)
 
     def outcome(self) -> Found:
         """The best map, with the evidence for it."""
-        return Found(self.best.name, np.ascontiguousarray(self.best.x.T), self.stress, self.evidence())
-
+        return Found(self._best.name, np.ascontiguousarray(self._best.x.T), self.stress, self.evidence())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
+from psmds_dist.solver.polish import polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
@@ -82,6 +85,7 @@ class _Progress:
     rows: list[tuple[int, float, float, float, float]] = field(default_factory=list)
     best: tuple[float, Floats] = (np.inf, np.empty(0))
     outcome: StopReason | None = None
+    unpolished: bool = False
 
     def record(self, report: EpochReport, radius: float, end_radius: float) -> EpochEvent:
         if report.error < self.best[0]:
@@ -115,7 +119,13 @@ class _Progress:
         """End the solve, but save its state as that of one which continues."""
         if self.state.epoch:
             stream.save(self.state.epoch, self.as_arrays, now=True)
-        self.outcome = self.outcome or reason
+        self.outcome = reason if self.unpolished else self.outcome or reason
+
+    def polish(self, improve: Callable[[Floats], Floats]) -> None:
+        """Improve the last map; while that is unfinished, so is the solve."""
+        self.unpolished = True
+        self.state = replace(self.state, x=improve(self.state.x))
+        self.unpolished = False
 
 
 def solve(
@@ -167,6 +177,8 @@ def solve(
         elif config.max_epochs:
             progress.state = _first_state(objective, progress.state, schedule, given=start is not None)
         _loop(progress, objective, schedule, on_epoch, stream)
+        if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
+            progress.polish(partial(polished, objective, scale=scale))
     except KeyboardInterrupt:
         progress.cut_short(StopReason.INTERRUPTED, stream)
     except WorkerError as error:

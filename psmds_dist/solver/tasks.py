@@ -14,7 +14,7 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import Batch, get_row_cache
-from psmds_dist.kernels import guided, moves
+from psmds_dist.kernels import gradient, guided, moves
 from psmds_dist.kernels.multiply import multiply_squares
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
@@ -115,6 +115,18 @@ class MultiplySquares:
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
         """Return ``(k, c)`` products as `psmds_dist.kernels.multiply.multiply_squares` gives them."""
         return self.rows.collect(blocks, lambda b: (multiply_squares(b.rows, b.slots, b.points, self.block),))
+
+
+@dataclass(frozen=True)
+class RowGradients:
+    """Errors of rows for given coordinates, and their gradients."""
+
+    rows: CachedRows
+    x: Floats
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Floats, Floats]:
+        """Return what `psmds_dist.kernels.gradient.row_gradients` gives for ``blocks``."""
+        return self.rows.collect(blocks, lambda b: gradient.row_gradients(b.rows, b.slots, b.points, self.x))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,82 @@
+"""The search over many starts as the start of a solve; `psmds_dist.api.init` lists it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from psmds_dist.api.init import Start
+from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.executor import Executor
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import Rows
+from psmds_dist.data.sources import ArrayRows
+from psmds_dist.executor import InProcessExecutor
+from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.kernels.warm import warm_up_multiply, warm_up_search
+from psmds_dist.planning.cost import Job, Rates, Stage, searching
+from psmds_dist.planning.memory import MemoryRequirement, with_search
+from psmds_dist.solver.classical import ClassicalMap, classical_scaling
+from psmds_dist.solver.epoch import Objective
+from psmds_dist.solver.search import Found, descents_of, search
+from psmds_dist.solver.tasks import CachedRows
+
+SETTLE = 0.05
+"""First radius of the solve that settles what was found, as a share of the root mean square residual."""
+
+LEAST = 1e-3
+"""The same as a share of the scale, at least: maps without a residual have some way to go."""
+
+
+class SearchStart:
+    """Search on a small matrix, in this process: a cluster would spend its time on messages."""
+
+    epochs = 8
+
+    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
+        """Find the start, the best map of many descents."""
+        near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
+        rows, scale = _units(source)
+        found = self._search(rows, _classical(rows, config, near), config)
+        radius = scale * max(SETTLE * found.stress, LEAST)
+        return Start(scale * found.x, radius, found.name, found.evidence)
+
+    def _search(self, rows: Rows, classical: ClassicalMap, config: SolverConfig) -> Found:
+        starts = None if isinstance(config.n_init, str) else config.n_init
+        descents = starts or descents_of(len(rows), config.n_components, config.effort)
+        with parallel_region():
+            return search(rows, classical.x, config.seed, descents=descents, starts=starts)
+
+    def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
+        """Compile what finding the start calls, in this process."""
+        warm_up_multiply("float32")
+        warm_up_search(config.n_components)
+
+    def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
+        """What a solve needs that begins here."""
+        return with_search(solve, dims) if here else solve
+
+    def passes(self, n: int) -> int:
+        """Passes over the matrix: one, that reads it."""
+        return 1
+
+    def stages(self, job: Job, rates: Rates) -> list[Stage]:
+        """What finding the start takes."""
+        return searching(job, rates, descents_of(job.n, job.dims, "default"))
+
+
+def _units(source: RowSource) -> tuple[Rows, float]:
+    """All rows as multiples of their root mean square, and that."""
+    rows = source.take(np.arange(source.n)).astype(np.float64)
+    np.fill_diagonal(rows, 0)
+    largest = rows.max()  # squares of extreme numbers overflow or vanish
+    scale = float(largest * np.sqrt(np.square(rows / largest).sum() / (source.n * (source.n - 1))))
+    return np.ascontiguousarray(rows / scale, dtype=np.float32), scale
+
+
+def _classical(rows: Rows, config: SolverConfig, executor: InProcessExecutor) -> ClassicalMap:
+    cached = CachedRows(ArrayRows(rows, "float32"), budget=2 * rows.nbytes)
+    return classical_scaling(Objective(cached, executor), config.n_components, config.seed)
+
+
+start = SearchStart()
+"""The object that the list of starts names."""

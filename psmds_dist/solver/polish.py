@@ -1,0 +1,60 @@
+"""The end game of a solve: down to a local minimum, to many digits.
+
+Moves of a fixed length bring a map to within a share of the last radius of a minimum; how near depends on the start. A
+quasi-Newton method takes it to the minimum itself, so that two solves which found the same minimum agree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from psmds_dist.core.types import Floats
+from psmds_dist.solver.epoch import Objective
+from psmds_dist.utils.blas import one_thread
+
+GAIN = 1e-10
+"""The polish ends when a step lowers the error by at most this share of the error that it began with."""
+
+MAX_STEPS = 300
+"""Most steps of the polish; a step is a pass over the rows, seldom two."""
+
+MEMORY = 10
+"""Earlier steps that the method remembers."""
+
+
+def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
+    """Take a map to a local minimum of the error by L-BFGS (`scipy.optimize.minimize`); same bits for any executor.
+
+    Parameters
+    ----------
+    objective : Objective
+        The matrix and who works on it.
+    x : (L, n) ndarray
+        Coordinates near the minimum.
+    scale : float
+        Root mean square dissimilarity, the unit of the search.
+
+    Returns
+    -------
+    (L, n) ndarray
+        Coordinates of no higher error.
+    """
+    from scipy.optimize import minimize  # late: SciPy takes a while
+
+    first, _ = objective.gradient(x)
+    if first == 0:
+        return x
+
+    def value(point: Floats) -> tuple[float, Floats]:
+        error, gradient = objective.gradient(scale * point.reshape(x.shape))
+        return error / first, (scale / first) * gradient.ravel()
+
+    options = {"ftol": GAIN, "gtol": 0.0, "maxiter": MAX_STEPS, "maxcor": MEMORY}
+    with one_thread():  # the order of sums in BLAS depends on its threads
+        found = minimize(value, x.ravel() / scale, jac=True, method="L-BFGS-B", options=options)
+    return x if found.fun > 1 else np.ascontiguousarray(scale * found.x.reshape(x.shape))
+
+
+def polish_memory(n: int, n_components: int) -> int:
+    """Bytes that the polish takes beside the rows."""
+    return 8 * n * n_components * (2 * MEMORY + 15)
