@@ -300,7 +300,7 @@ def with_multiplication(
     return replace(solve.with_part("the vectors of the start", more), remedies=remedies if more else solve.remedies)
 
 
-_BLOCKS = 6
+_BLOCKS = 7
 """Blocks beside one for each pass: products as they are gathered and as lines, and copies that make them orthogonal."""
 
 _MAPS = 9
