@@ -319,6 +319,18 @@ def test_classical_scaling_leads_to_the_best_map_of_iris(seed):
     assert mds.normalized_stress_ <= 0.0331
 
 
+def test_rows_are_read_once_for_classical_scaling_and_the_solve(matrix, monkeypatch):
+    read, rows_read = ArrayRows.read, []
+
+    def counted(self, lo, hi, out):
+        rows_read.append(hi - lo)  # of float64, so that float32 rows are copied
+        read(self, lo, hi, out)
+
+    monkeypatch.setattr(ArrayRows, "read", counted)
+    PatternSearchMDS(init="classical", random_state=0).fit(matrix)
+    assert sum(rows_read) == 2 * N  # the other time for the check
+
+
 def test_a_radius_that_is_given_holds_for_classical_scaling_too(matrix):
     mds = PatternSearchMDS(init="classical", radius=0.5, max_epochs=3, random_state=0).fit(matrix)
     assert mds.history_["radius"][0] == 0.5
