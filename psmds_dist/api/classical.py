@@ -17,7 +17,7 @@ from psmds_dist.solver.tasks import CachedRows
 
 FIRST_RADIUS = 0.2
 """First radius of the solve, as a share of the scale: wide enough to leave a shallow minimum, not the shape. A tenth
-0.1 to 0.7 % higher on wine, breast cancer, digits and word vectors; three tenths and a half were no better."""
+ended 0.1 to 0.7 % higher on wine, breast cancer, digits and word vectors; three tenths and a half were no better."""
 
 
 class ClassicalStart:

@@ -316,7 +316,7 @@ _VECTORS = 150
 _DESCENTS = 120
 """Maps that a search holds, counted in float64."""
 
-_BLOCKS = 6
+_BLOCKS = 7
 """Blocks beside one for each pass: products as they are gathered and as lines, and copies that make them orthogonal."""
 
 _MAPS = 9

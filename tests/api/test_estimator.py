@@ -10,6 +10,7 @@ import pytest
 import zarr
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
+from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -309,6 +310,39 @@ def test_a_solve_that_did_what_it_was_asked_for_warns_of_nothing(matrix, setting
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PatternSearchMDS(random_state=0, **settings).fit(matrix)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classical_scaling_leads_to_the_best_map_of_iris(seed):
+    mds = PatternSearchMDS(init="classical", random_state=seed).fit(squareform(pdist(load_iris().data)))
+    assert mds.start_ == "classical"
+    assert mds.normalized_stress_ <= 0.0331
+
+
+def test_rows_are_read_once_for_classical_scaling_and_the_solve(matrix, monkeypatch):
+    read, rows_read = ArrayRows.read, []
+
+    def counted(self, lo, hi, out):
+        rows_read.append(hi - lo)  # of float64, so that float32 rows are copied
+        read(self, lo, hi, out)
+
+    monkeypatch.setattr(ArrayRows, "read", counted)
+    PatternSearchMDS(init="classical", random_state=0).fit(matrix)
+    assert sum(rows_read) == 2 * N  # the other time for the check
+
+
+def test_a_radius_that_is_given_holds_for_classical_scaling_too(matrix):
+    mds = PatternSearchMDS(init="classical", radius=0.5, max_epochs=3, random_state=0).fit(matrix)
+    assert mds.history_["radius"][0] == 0.5
+
+
+def test_classical_scaling_that_does_not_fit_is_refused_in_a_sentence(matrix):
+    settings = {"random_state": 0, "max_epochs": 2}
+    wanted = r"for the vectors of the start.*, or begin at random \(--init random\)"
+    with pytest.raises(BudgetError, match=wanted) as refusal:
+        PatternSearchMDS(init="classical", n_components=3, memory_limit="1 kB", **settings).fit(matrix)
+    least = re.search(r"\(--memory-limit\) to ([0-9.]+ \w+)", str(refusal.value))[1]
+    PatternSearchMDS(init="classical", n_components=3, memory_limit=least, **settings).fit(matrix)
 
 
 @pytest.mark.parametrize("init", ["landmarks", "auto", "given"])

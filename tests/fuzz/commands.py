@@ -112,7 +112,7 @@ FIT: Table = {
     "--max-epochs": ([0, 3, 500], [-1, "x", 2.5]),
     "--direction-share": ([1, 0.5], [0, 2, "nan", -1]),
     "--starts": ([1, 2], [0, -1, "x"]),
-    "--init": (["random", "auto", "landmarks"], ["foo", "", "1"]),
+    "--init": (["random", "auto", "classical", "landmarks"], ["foo", "", "1"]),
     "--dtype": (["float32", "float64"], ["float16", "int", ""]),
     "--plot": ([], ["map.xyz", "no/such/map.png", "map"]),
     "--monotone": ([None], []),

@@ -10,11 +10,11 @@ from landmarks import LandmarkMDS
 from landmarks.solver.types import Clock
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import embed as run
-from psmds_dist.kernels import guided, moves, scan
+from psmds_dist.kernels import guided, moves, multiply, scan
 
 KERNELS = [
     value
-    for module in (moves, guided, scan, landmarks.kernels)
+    for module in (moves, guided, multiply, scan, landmarks.kernels)
     for value in vars(module).values()
     if isinstance(value, numba.core.dispatcher.Dispatcher) and value.targetoptions.get("parallel")
 ]
@@ -68,6 +68,12 @@ def test_a_fit_compiles_before_it_begins(way, dims, dtype, ahead):
     PatternSearchMDS(dims, init="random", random_state=0, max_epochs=60, dtype=dtype, **way, **radius).fit(
         distances(40, dims, dtype)
     )
+    assert ahead == [signatures()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_start_from_classical_scaling_compiles_before_it_begins(dtype, ahead):
+    PatternSearchMDS(2, init="classical", random_state=0, dtype=dtype, max_epochs=5).fit(distances(40, 2, dtype))
     assert ahead == [signatures()]
 
 

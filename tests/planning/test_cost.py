@@ -1,6 +1,7 @@
 """The cost model: counts of work are exact, and every resource can be what holds a run up."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from landmarks.start import landmarks_of
 from psmds_dist.api import probe
-from psmds_dist.api.forecast import estimate, job_of, plan_of, report, rows_of
+from psmds_dist.api.forecast import estimate, forecast_of, job_of, plan_of, report, rows_of
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import BudgetError, InputError
 from psmds_dist.data.sources import ArrayRows
@@ -26,7 +27,7 @@ JOBS = st.builds(
     kept=st.floats(0, 1),
     read_cost=st.floats(1, 10),
     epochs=st.integers(0, 500),
-    start=st.sampled_from(["", "landmarks"]),
+    start=st.sampled_from(["", "classical", "landmarks"]),
     checked=st.booleans(),
     computed=st.booleans(),
     local=st.booleans(),
@@ -75,6 +76,17 @@ def test_what_is_kept_takes_the_first_epoch_longer():
     job = Job(n=100_000, workers=4, kept=0.5, epochs=2, checked=True)
     first, second = (stage(estimate(job, Rates(roots=5e9)), name) for name in ("first epoch", "epochs"))
     assert first.busy == pytest.approx(2 * second.busy + TOUCHED * 0.5 * 4e10 / 4)
+
+
+def test_passes_of_the_start_come_before_the_epochs_and_leave_rows_to_them():
+    n, roots, disk = 20_000, 5e9, 1e9
+    job = Job(n, epochs=10, start="classical", kept=1.0)
+    found = estimate(job, Rates(roots, disk=disk))
+    assert [stage.name for stage in found.stages][1:3] == ["classical scaling, first pass", "classical scaling"]
+    assert found.disk_bytes == 2 * job.nbytes  # the check, and the first pass of the start
+    streamed = estimate(replace(job, kept=0.0), Rates(roots, disk=disk))
+    assert streamed.disk_bytes == (1 + 3 + 10 + 1) * job.nbytes
+    assert forecast_of(False).passes(job) == "15 over the matrix (a guess)"
 
 
 def test_without_epochs_nothing_is_read_but_to_measure():

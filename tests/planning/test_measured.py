@@ -18,8 +18,11 @@ from psmds_dist.data.cache import stored
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest.check import check_source
-from psmds_dist.planning.memory import SLACK_BYTES, RowStorage, checking, exact
+from psmds_dist.planning.memory import SLACK_BYTES, RowStorage, checking, exact, with_multiplication
+from psmds_dist.solver import classical
+from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.solve import solve
+from psmds_dist.solver.tasks import CachedRows
 
 N = 3000
 SCALE = 8.0
@@ -54,6 +57,15 @@ def test_a_solve_holds_what_is_planned(rows, points, moves):
     peak = traced_peak(lambda: solve(rows, config, executor, scale=SCALE, budget=2**30, start=points[:, :50].copy()))
     planned = exact(stored(rows), 50, guided=config.guided).total
     assert 0.6 * planned < peak < planned
+
+
+def test_classical_scaling_holds_what_is_planned(rows):
+    objective = Objective(CachedRows(rows, 2**30), InProcessExecutor(1))
+    peak = traced_peak(lambda: classical.classical_scaling(objective, 10, 0))
+    vectors, passes = classical.block_vectors(N, 10), classical.most_passes(N)
+    planned = with_multiplication(exact(stored(rows), 10), vectors, passes, 1, here=True)
+    assert planned.total > exact(stored(rows), 10).total
+    assert 0.6 * planned.total < peak < planned.total
 
 
 def test_a_check_holds_what_is_planned(rows):

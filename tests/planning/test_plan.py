@@ -44,6 +44,14 @@ NEEDS = st.one_of(
     st.builds(plan.checking, SQUARE | RESIDENT, WORKERS, here=HERE),
     st.builds(plan.building, SQUARE | RESIDENT, WORKERS, here=HERE),
     st.builds(plan.exact, SQUARE | RESIDENT, DIMS, st.none(), WORKERS, here=HERE),
+    st.builds(
+        plan.with_multiplication,
+        st.builds(plan.exact, SQUARE | RESIDENT, DIMS),
+        st.integers(1, 50),
+        st.integers(1, 16),
+        WORKERS,
+        here=HERE,
+    ),
     st.builds(panel_pass, PANELS),
     st.builds(
         fit_memory,
