@@ -15,6 +15,8 @@ class RandomStream(IntEnum):
     AXES = 2
     SAMPLE = 3
     JITTER = 4
+    SUBSET = 10
+    SHUFFLE = 11
 
 
 FIRST_FREE_STREAM = 16

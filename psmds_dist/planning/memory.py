@@ -286,6 +286,40 @@ def exact(
     return MemoryRequirement(f"a map of {n:,} points in {dims} dimensions", parts, rows, remedies=remedies)
 
 
+def sampled(rows: RowStorage, points: int, dims: int, *, guided: bool = False) -> tuple[MemoryRequirement, ...]:
+    """What maps of a sample of the points need: to read the sample, to check it, and to embed it.
+
+    Parameters
+    ----------
+    rows : RowStorage
+        The matrix.
+    points : int
+        Points of the sample.
+    dims : int
+        Most dimensions of a map.
+    guided : bool
+        As in `exact`.
+    """
+    sample = RowStorage(Layout(points), rows.itemsize, resident=True)
+    held = sample_bytes(points, rows.itemsize)
+    stages = (
+        MemoryRequirement(
+            f"reading a sample of {points:,} points",
+            {"a chunk being read": rows.block_bytes},
+            replace(rows, resident=False),
+        ),
+        checking(sample),
+        exact(sample, dims, guided=guided),
+    )
+    remedies = ("give a smaller sample (--sample)",)
+    return tuple(replace(stage.with_part("the sample", held), remedies=remedies) for stage in stages)
+
+
+def sample_bytes(points: int, itemsize: int) -> int:
+    """Bytes of a sample of the points and of its shuffled copy, which is made from one triangle."""
+    return 5 * points**2 * itemsize // 2
+
+
 _MAPS = 9
 """Coordinates of all points that a solve holds at once, at its end: as it started, the last, the best and the final
 map, and those on the way from one to another."""

@@ -44,6 +44,9 @@ NEEDS = st.one_of(
     st.builds(plan.checking, SQUARE | RESIDENT, WORKERS, here=HERE),
     st.builds(plan.building, SQUARE | RESIDENT, WORKERS, here=HERE),
     st.builds(plan.exact, SQUARE | RESIDENT, DIMS, st.none(), WORKERS, here=HERE),
+    st.builds(
+        lambda rows, dims, k: plan.sampled(rows, min(rows.layout.n, 1000), dims)[k], SQUARE, DIMS, st.integers(0, 2)
+    ),
     st.builds(panel_pass, PANELS),
     st.builds(
         fit_memory,
