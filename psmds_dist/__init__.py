@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from psmds_dist.api.dimensions import Dimensions, dimensions
     from psmds_dist.api.embed import Embedding
     from psmds_dist.api.estimator import PatternSearchMDS
+    from psmds_dist.api.quality import measure
     from psmds_dist.api.results import Result, read_result
     from psmds_dist.core.errors import (
         BudgetError,
@@ -66,6 +67,7 @@ _HOMES = {
     "canonical": "core.stress",
     "classical_mds": "api.compare",
     "dimensions": "api.dimensions",
+    "measure": "api.quality",
     "open_matrix": "data.sources",
     "open_points": "data.points",
     "open_rows": "data.store",
@@ -102,6 +104,7 @@ __all__ = [
     "canonical",
     "classical_mds",
     "dimensions",
+    "measure",
     "open_matrix",
     "open_points",
     "open_rows",
