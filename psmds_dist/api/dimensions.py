@@ -32,8 +32,8 @@ from psmds_dist.ingest.scan import Progress
 from psmds_dist.planning.memory import require, sample_bytes, sampled
 
 FIRST_DIMS = 6
-"""Dimensions that a curve begins in, at least: in many dimensions a random start ends in no poor map, and the maps of
-fewer begin at its principal axes."""
+"""Dimensions that a curve begins in, at least: a random start in many dimensions seldom ends in a poor map, and maps in
+fewer dimensions begin at its principal axes."""
 
 EXCELLENT = 0.025
 """Stress below which there is nothing left to explain: the grade "excellent" of Kruskal (1964)."""

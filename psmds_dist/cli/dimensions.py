@@ -84,7 +84,7 @@ class OutputOptions:
 @accept(CurveOptions, "curve")
 @accept(OutputOptions, "output")
 def dimensions(matrix: str, curve: CurveOptions, output: OutputOptions) -> None:
-    """Tell how many dimensions a map of MATRIX needs.
+    """Estimate how many dimensions a map of MATRIX needs.
 
     MATRIX is what 'psmds fit' accepts. Maps in 1, 2, ... dimensions are computed from independent starts, of all points
     or of a random sample of them, and the same of random dissimilarities: those of MATRIX, shuffled over the pairs of

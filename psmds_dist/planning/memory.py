@@ -316,8 +316,8 @@ def sampled(rows: RowStorage, points: int, dims: int, *, guided: bool = False) -
 
 
 def sample_bytes(points: int, itemsize: int) -> int:
-    """Bytes of a sample of the points and of its shuffled copy, which is made from one triangle."""
-    return 5 * points**2 * itemsize // 2
+    """Bytes of a sample of the points and of two shuffled copies, of which the next is made from one triangle."""
+    return 7 * points**2 * itemsize // 2
 
 
 _MAPS = 9
