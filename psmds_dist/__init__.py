@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from psmds_dist.api.compare import classical_mds, smacof
+    from psmds_dist.api.dimensions import Dimensions, dimensions
     from psmds_dist.api.embed import Embedding
     from psmds_dist.api.estimator import PatternSearchMDS
+    from psmds_dist.api.quality import measure
     from psmds_dist.api.results import Result, read_result
     from psmds_dist.core.errors import (
         BudgetError,
@@ -41,6 +43,7 @@ _HOMES = {
     "BudgetError": "core.errors",
     "ClusterLost": "core.errors",
     "DaskExecutor": "executor",
+    "Dimensions": "api.dimensions",
     "DissimilarityWarning": "core.errors",
     "Embedding": "api.embed",
     "EpochEvent": "core.events",
@@ -63,6 +66,8 @@ _HOMES = {
     "build": "ingest.build",
     "canonical": "core.stress",
     "classical_mds": "api.compare",
+    "dimensions": "api.dimensions",
+    "measure": "api.quality",
     "open_matrix": "data.sources",
     "open_points": "data.points",
     "open_rows": "data.store",
@@ -76,6 +81,7 @@ __all__ = [
     "ClusterLost",
     "DamagedDataError",
     "DaskExecutor",
+    "Dimensions",
     "DissimilarityWarning",
     "Embedding",
     "EpochEvent",
@@ -97,6 +103,8 @@ __all__ = [
     "build",
     "canonical",
     "classical_mds",
+    "dimensions",
+    "measure",
     "open_matrix",
     "open_points",
     "open_rows",

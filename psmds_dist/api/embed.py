@@ -289,7 +289,7 @@ def measure(source: RowSource, embedding: Floats, executor: Executor, memory_lim
         Bytes a worker may take.
     """
     given = as_array(embedding, "embedding")
-    x = _usable_start(given, source.n, given.shape[-1] if given.ndim else 0, "embedding")
+    x = _usable_start(embedding, source.n, given.shape[-1] if given.ndim else 0, "embedding")
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), RunContext.of(executor, memory_limit))
     try:
         objective = Objective(CachedRows(source, plan.budget), executor)

@@ -1,15 +1,18 @@
-"""Pictures of a map and of the error over its epochs."""
+"""Pictures of a map, of the error over its epochs, and of stress against dimensions."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.types import Floats, InputError
+
+if TYPE_CHECKING:
+    from psmds_dist.api.dimensions import Dimensions
 
 
 def require_picture_place(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> None:
@@ -69,23 +72,70 @@ def save_map(
     InputError
         If the format is unknown.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from psmds_dist.data.store import atomic_file
-
-    figure = Figure(figsize=(12.5 if history is not None else 7.5, 6), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    figure = _figure(12.5 if history is not None else 7.5)
     axes = figure.subplots(1, 2 if history is not None else 1, squeeze=False)[0]
     _draw_map(figure, axes[0], embedding, colour, colour_label)
     axes[0].set_title(title)
     if history is not None:
         _draw_history(axes[1], history)
+    _save(figure, path)
+
+
+def save_curve(path: str | os.PathLike[str], found: Dimensions) -> None:
+    """Draw stress against dimensions beside that of noise, and save the picture.
+
+    Parameters
+    ----------
+    path : path
+        Picture; its suffix selects the format.
+    found : Dimensions
+        The curves.
+
+    Raises
+    ------
+    InputError
+        If the format is unknown.
+    """
+    figure = _figure(7.5)
+    axes = figure.subplots()
+    _draw_range(axes, found.shuffled, "shuffled dissimilarities", "tab:grey")
+    _draw_range(axes, found.stress, "dissimilarities", "tab:blue")
+    if found.n_components:
+        axes.axvline(found.n_components, color="tab:blue", linestyle=":")
+    axes.set_xticks(range(1, found.stress.shape[1] + 1))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("dimensions")
+    axes.set_ylabel("normalized stress (median and range of the starts)")
+    axes.set_title(found.coverage)
+    axes.legend()
+    _save(figure, path)
+
+
+def _figure(width: float) -> Any:
+    """Empty figure that needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Save a picture, whole or not at all."""
+    from psmds_dist.data.store import atomic_file
+
     try:
         with atomic_file(path) as fresh:
-            canvas.print_figure(os.fspath(fresh), dpi=120)
+            figure.canvas.print_figure(os.fspath(fresh), dpi=120)
     except ValueError as error:
         raise InputError(f"cannot save a picture to {os.fspath(path)!r}: {error}.") from None
+
+
+def _draw_range(axes: Any, values: Floats, label: str, color: str) -> None:
+    dims = np.arange(1, values.shape[1] + 1)
+    axes.fill_between(dims, values.min(axis=0), values.max(axis=0), color=color, alpha=0.3, linewidth=0)
+    axes.plot(dims, np.median(values, axis=0), marker="o", color=color, label=label)
 
 
 def _draw_map(figure: Any, axes: Any, embedding: Floats, colour: NDArray[Any] | None, label: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
     from psmds_dist.api.compare import Comparison
     from psmds_dist.api.results import Result
     from psmds_dist.core.sources import RowSource
+    from psmds_dist.core.stress import Stress
     from psmds_dist.core.types import Floats
+    from psmds_dist.data.sources import NpyRows
+    from psmds_dist.data.store import ZarrRows
 
 
 @click.command()
@@ -46,15 +52,18 @@ def info(path: str, as_json: bool) -> None:
 )
 @accept(ClusterOptions, "cluster")
 def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...], cluster: ClusterOptions) -> None:
-    """Measure the stress of RESULT and list its worst points."""
+    """Measure the stress of RESULT and list its worst points.
+
+    RESULT is a map of psmds, or a file with the coordinates of any map of --matrix: .npy, or .csv or .tsv with a column
+    for each dimension. A heading, and names in the first column, are optional. If the matrix has names as well, points
+    are matched by them, otherwise by their order. Coordinates are in units of the dissimilarities.
+    """
     from psmds_dist.api.embed import measure
     from psmds_dist.api.report import stress_lines, table
-    from psmds_dist.api.results import read_result
     from psmds_dist.core.stress import worst_points
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.coordinates import holds_coordinates
 
-    found = read_result(result)
-    source = open_matrix(matrix or _matrix_of(found, result))
+    source, found = (_open_file if holds_coordinates(result) else _open_result)(result, matrix)
     with open_executor(cluster) as executor:
         executor.check_visible(source.location)
         stress = measure(source, found.embedding, executor, cluster.memory_limit)
@@ -63,7 +72,42 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
         rows = [[name, f"{value:.4f}"] for name, value in worst_points(stress, found.ids, worst)]
         print_result("\n" + table(["worst points", "point stress"], rows))
     if compare:
-        print_result("\n" + table(["method", "normalized stress", "seconds"], _comparisons(source, found, compare)))
+        rows = _comparisons(source, found, stress, compare)
+        print_result("\n" + table(["method", "normalized stress", "seconds"], rows))
+
+
+@dataclass(frozen=True)
+class _Map:
+    """A map to measure, and what is known about how it was made."""
+
+    method: str
+    embedding: Floats
+    ids: Sequence[str] | None
+    seconds: float | None = None
+    seed: int = 0
+
+
+def _open_file(path: str, matrix: str | None) -> tuple[NpyRows | ZarrRows, _Map]:
+    """Matrix, and the map that another program has written to a file."""
+    from psmds_dist.data.coordinates import read_coordinates
+    from psmds_dist.data.sources import open_matrix
+
+    if matrix is None:
+        raise InputError(f"{path} holds coordinates alone; give the dissimilarities that they are a map of (--matrix).")
+    source = open_matrix(matrix)
+    found = read_coordinates(path, source.n, source.ids)
+    return source, _Map(os.path.basename(path), found.values, source.ids or found.ids)
+
+
+def _open_result(path: str, matrix: str | None) -> tuple[NpyRows | ZarrRows, _Map]:
+    """Matrix and map of a result."""
+    from psmds_dist.api.results import read_result
+    from psmds_dist.data.sources import open_matrix
+
+    found = read_result(path)
+    source = open_matrix(matrix or _matrix_of(found, path))
+    facts = found.attributes
+    return source, _Map("pattern search", found.embedding, found.ids, float(facts["seconds"]), int(facts["seed"]))
 
 
 def _matrix_of(found: Result, result: str) -> str:
@@ -77,23 +121,26 @@ def _matrix_of(found: Result, result: str) -> str:
     return path
 
 
-def _comparisons(source: RowSource, found: Result, methods: tuple[str, ...]) -> list[list[str]]:
+def _comparisons(source: RowSource, found: _Map, stress: Stress, methods: tuple[str, ...]) -> list[list[str]]:
     from psmds_dist.api.compare import load
 
     matrix = load(source)
     others = [_compare(method, matrix, found) for method in methods]
-    rows = [("pattern search", found.stress, found.attributes["seconds"])]
+    rows = [(found.method, stress, found.seconds)]
     rows += [(other.method, other.stress, other.seconds) for other in others]
-    return [[name, f"{stress.normalized_stress:.6f}", f"{seconds:.2f}"] for name, stress, seconds in rows]
+    return [
+        [name, f"{stress.normalized_stress:.6f}", "unknown" if seconds is None else f"{seconds:.2f}"]
+        for name, stress, seconds in rows
+    ]
 
 
-def _compare(method: str, matrix: Floats, found: Result) -> Comparison:
+def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
     from psmds_dist.api.compare import classical_mds, smacof
 
-    dims = int(found.attributes["n_components"])
+    dims = found.embedding.shape[1]
     if method == "classical":
         return classical_mds(matrix, dims)
-    return smacof(matrix, dims, random_state=int(found.attributes["seed"]))
+    return smacof(matrix, dims, random_state=found.seed)
 
 
 @click.command()

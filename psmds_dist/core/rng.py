@@ -19,6 +19,8 @@ class RandomStream(IntEnum):
     MISSING_AXES = 6
     SEARCH_STARTS = 7
     SEARCH_ORDERS = 8
+    SUBSET = 10
+    SHUFFLE = 11
 
 
 FIRST_FREE_STREAM = 16

@@ -319,6 +319,40 @@ _DESCENTS = 120
 _BLOCKS = 7
 """Blocks beside one for each pass: products as they are gathered and as lines, and copies that make them orthogonal."""
 
+def sampled(rows: RowStorage, points: int, dims: int, *, guided: bool = False) -> tuple[MemoryRequirement, ...]:
+    """What maps of a sample of the points need: to read the sample, to check it, and to embed it.
+
+    Parameters
+    ----------
+    rows : RowStorage
+        The matrix.
+    points : int
+        Points of the sample.
+    dims : int
+        Most dimensions of a map.
+    guided : bool
+        As in `exact`.
+    """
+    sample = RowStorage(Layout(points), rows.itemsize, resident=True)
+    held = sample_bytes(points, rows.itemsize)
+    stages = (
+        MemoryRequirement(
+            f"reading a sample of {points:,} points",
+            {"a chunk being read": rows.block_bytes},
+            replace(rows, resident=False),
+        ),
+        checking(sample),
+        exact(sample, dims, guided=guided),
+    )
+    remedies = ("give a smaller sample (--sample)",)
+    return tuple(replace(stage.with_part("the sample", held), remedies=remedies) for stage in stages)
+
+
+def sample_bytes(points: int, itemsize: int) -> int:
+    """Bytes of a sample of the points and of two shuffled copies, of which the next is made from one triangle."""
+    return 7 * points**2 * itemsize // 2
+
+
 _MAPS = 9
 """Coordinates of all points that a solve holds at once, at its end: as it started, the last, the best and the final
 map, and those on the way from one to another."""

@@ -3,8 +3,10 @@
 import re
 
 import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
 
-from tests.cli.commands import refused, run
+from tests.cli.commands import IDS, refused, run
 
 
 def test_info_reads_well(place):
@@ -30,3 +32,45 @@ def test_quality_of_a_landmark_map_asks_for_its_matrix(place, points):
     run("landmarks", "fit", "points.npy", "l.zarr", "--metric", "euclidean", "-S", "40", "-q")
     assert "with --matrix" in refused("quality", "l.zarr")
     assert "normalized stress" in run("quality", "l.zarr", "--matrix", "square.npy")
+
+
+def normalized(printed):
+    return float(re.search(r"^normalized stress +(\S+)", printed, re.MULTILINE)[1])
+
+
+def test_quality_measures_a_map_of_another_program(place, points):
+    pandas = pytest.importorskip("pandas")
+    run("ingest", "square.npy", "d.zarr", "--ids", "ids.txt", "-q")
+    given, order = pdist(points), np.random.default_rng(0).permutation(len(points))
+    expected = np.sqrt(((given - pdist(points[:, :2])) ** 2).sum() / (given**2).sum())
+    table = pandas.DataFrame(points[:, :2], IDS).iloc[order]
+    table.to_csv("map.csv", index_label="sample")
+    table.to_csv("map.tsv", sep="\t", header=False)
+    np.save("map.npy", points[:, :2])
+    for name in ("map.csv", "map.tsv", "map.npy"):
+        printed = run("quality", "--matrix", "d.zarr", name, "--worst", 3)
+        assert normalized(printed) == pytest.approx(expected, abs=1e-6)
+        assert printed.count("sample ") == 3
+    compared = run("quality", "--matrix", "d.zarr", "map.csv", "--compare", "classical")
+    assert re.search(rf"^map.csv +{normalized(printed)} +unknown$", compared, re.MULTILINE)
+
+
+def test_quality_of_an_exported_map_is_that_of_the_map(place):
+    run("ingest", "square.npy", "d.zarr", "--ids", "ids.txt", "-q")
+    run("fit", "d.zarr", "m.zarr", "--max-epochs", 2, "-q")
+    for name in ("m.csv", "m.tsv", "m.npy"):
+        run("export", "m.zarr", name)
+        assert run("quality", "--matrix", "d.zarr", name) == run("quality", "m.zarr")
+
+
+def test_coordinates_that_cannot_be_measured_get_a_sentence(place, points):
+    pandas = pytest.importorskip("pandas")
+    pandas.DataFrame(points, IDS).to_csv("map.csv")
+    assert "(--matrix)" in refused("quality", "map.csv")
+    np.save("fewer.npy", pdist(points[:50]))
+    assert "map.csv has 121 lines for 50 points" in refused("quality", "map.csv", "--matrix", "fewer.npy")
+    run("ingest", "square.npy", "d.zarr", "-q", "--ids", "ids.txt")
+    pandas.DataFrame(points, [*IDS[:-1], "other"]).to_csv("map.csv")
+    assert "first 'other'" in refused("quality", "map.csv", "--matrix", "d.zarr")
+    np.save("map.npy", points[:50])
+    assert "shape (120, 4)" in refused("quality", "map.npy", "--matrix", "d.zarr")

@@ -349,7 +349,7 @@ def workplace() -> Path:
 
 
 def others(choose: Chooser, folder: Path) -> str:
-    """``psmds info | quality | export | landmarks transform`` with any input."""
+    """``psmds info | quality | dimensions | export | landmarks transform`` with any input."""
     shutil.copytree(workplace(), folder, dirs_exist_ok=True)
     np.save(folder / "other.npy", np.zeros((5, 5)))
     (folder / "text.txt").write_text("mine")
@@ -360,6 +360,7 @@ def others(choose: Chooser, folder: Path) -> str:
             "store",
             "model",
             "d.npy",
+            "out.csv",
             "text.txt",
             "empty",
             "nowhere",
@@ -369,7 +370,7 @@ def others(choose: Chooser, folder: Path) -> str:
             "store/dissimilarities",
         ]
     )
-    command = choose.pick(["info", "quality", "export", "transform"])
+    command = choose.pick(["info", "quality", "dimensions", "export", "transform"])
     output = choose.pick(
         ["out.csv", "out.tsv", "out.npy", "OUT.NPY", "out", "out.xlsx", "no/such/out.csv", "empty", "text.txt", ""]
     )
@@ -384,13 +385,18 @@ def others(choose: Chooser, folder: Path) -> str:
         ]
     )
     extra = choose.pick([[], ["--worst", "3"], ["--worst", "-1"], ["--worst", "x"], ["--nonsense"]])
+    curve = choose.pick([[], ["--max", "2"], ["--max", "0"], ["--starts", "2"], ["--seed", "-1"]])
     found = {
         "info": (["info", thing], thing in ("map", "store", "model", "store/dissimilarities")),
         "quality": (
             ["quality", thing, *matrix, *extra],
-            thing in ("map", "model")
+            (thing in ("map", "model", "out.csv")[: 3 if matrix else 2])
             and matrix[1:] not in (["other.npy"], ["nowhere"], ["map"])
             and extra in ([], ["--worst", "3"]),
+        ),
+        "dimensions": (
+            ["dimensions", thing, "--starts", "3", "--sample", "6", *curve],
+            thing in ("store", "d.npy", "store/dissimilarities") and curve in ([], ["--max", "2"]),
         ),
         "export": (
             ["export", thing, output],

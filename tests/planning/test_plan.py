@@ -52,6 +52,9 @@ NEEDS = st.one_of(
         WORKERS,
         here=HERE,
     ),
+    st.builds(
+        lambda rows, dims, k: plan.sampled(rows, min(rows.layout.n, 1000), dims)[k], SQUARE, DIMS, st.integers(0, 2)
+    ),
     st.builds(panel_pass, PANELS),
     st.builds(
         fit_memory,

@@ -1,0 +1,180 @@
+"""Coordinates of maps in files: those that `psmds export` writes, and those of other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from psmds_dist.core.types import Floats, InputError
+from psmds_dist.data.ids import DELIMITERS, check_ids
+from psmds_dist.data.sources import load_npy, require_numeric
+from psmds_dist.utils.text import escaped, of_cell
+
+ID_HEADINGS = (
+    "",
+    "id",
+    "ids",
+    "index",
+    "label",
+    "labels",
+    "name",
+    "names",
+    "sample",
+    "samples",
+    "#sampleid",
+    "sampleid",
+)
+"""Headings, in lower case, of a first column that holds names even if they look like numbers."""
+
+NOT_COORDINATES = ("point_stress",)
+"""Headings of columns that `psmds export` writes beside coordinates."""
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """A map that was read from a file.
+
+    Attributes
+    ----------
+    path : str
+        The file, for messages.
+    values : (n, L) ndarray
+        Coordinates.
+    ids : list of str or None
+        Names of the points, with control characters escaped.
+    """
+
+    path: str
+    values: Floats
+    ids: list[str] | None = None
+
+    def ordered(self, ids: Sequence[str] | None) -> Coordinates:
+        """The same in the order of ``ids``; in the order of the file where either has no names.
+
+        Raises
+        ------
+        InputError
+            When the names are not the same.
+        """
+        if ids is None or self.ids is None:
+            return self
+        wanted = _comparable(ids)
+        places = {name: place for place, name in enumerate(self.ids)}
+        missing = [row for row, name in enumerate(wanted) if name not in places]
+        if missing:
+            other = sorted(set(self.ids) - set(wanted), key=places.__getitem__)
+            raise InputError(
+                f"{self.path} has no coordinates of {len(missing)} points of the matrix, first {wanted[missing[0]]!r} "
+                f"in row {missing[0]}, but of others, first {other[0]!r}; give the map of this matrix, or remove the "
+                "column of ids if the points are in the same order."
+            )
+        return replace(self, values=self.values[[places[name] for name in wanted]], ids=list(ids))
+
+
+def holds_coordinates(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a file that `read_coordinates` reads, by its name."""
+    return Path(path).suffix.lower() in (*DELIMITERS, ".npy") and os.path.isfile(path)
+
+
+def read_coordinates(path: str | os.PathLike[str], n: int, ids: Sequence[str] | None = None) -> Coordinates:
+    """Read a map of ``n`` points.
+
+    Parameters
+    ----------
+    path : path
+        A ``.npy`` file with an array ``(n, L)``, or a ``.csv`` or ``.tsv`` file with a line for each point, a heading
+        or none, and a column for each dimension. The first column may hold names; one of numbers does if its heading
+        is ``id`` or similar, or empty, or if it holds the ids of the matrix. A column ``point_stress`` is ignored.
+    n : int
+        Number of points.
+    ids : sequence of str, optional
+        Names of the points of the matrix.
+
+    Returns
+    -------
+    Coordinates
+        In the order of ``ids`` if the file has names too, otherwise as they are in the file.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read as that many coordinates, or its names are not those of the matrix.
+    """
+    place = os.fspath(path)
+    kind = Path(place).suffix.lower()
+    if kind == ".npy":
+        values = require_numeric(load_npy(place), place)
+        return Coordinates(place, np.asarray(values.reshape(n, -1) if values.shape == (n,) else values))
+    if kind not in DELIMITERS:
+        raise InputError(f"coordinates are read from .csv, .tsv and .npy files, not from {place!r}.")
+    return _parse(place, _lines(place, DELIMITERS[kind]), n, ids).ordered(ids)
+
+
+def _lines(place: str, separator: str) -> list[list[str]]:
+    """Cells of the lines of a table that are not empty."""
+    try:
+        text = Path(place).read_text(encoding="utf-8-sig")
+        lines = csv.reader(io.StringIO(text), delimiter=separator)
+        return [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))]
+    except FileNotFoundError:
+        raise InputError(f"the file of coordinates {place} does not exist.") from None
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"the file of coordinates {place} cannot be read ({error}); save it as UTF-8 text.") from None
+
+
+def _parse(place: str, lines: list[list[str]], n: int, ids: Sequence[str] | None) -> Coordinates:
+    """Tell heading, names and coordinates apart."""
+    heading, lines = (lines[0], lines[1:]) if len(lines) == n + 1 else ([], lines)
+    if len(lines) != n:
+        raise InputError(
+            f"{place} has {len(lines)} lines for {n} points; give one for each point, below a heading or without one."
+        )
+    width = len(lines[0])
+    short = next((k for k, line in enumerate(lines) if len(line) != width), None)
+    if short is not None:
+        raise InputError(f"{place} has {len(lines[short])} columns for point {short} and {width} for the first.")
+    heading = [""] * (width - len(heading)) + heading if heading else ["1"] * width
+    first = [of_cell(line[0]) for line in lines]
+    named = heading[0].lower() in ID_HEADINGS or not all(map(_is_number, first)) or _same(first, ids)
+    columns = [k for k in range(int(named), width) if heading[k].lower() not in NOT_COORDINATES]
+    if not columns:
+        raise InputError(
+            f"{place} holds no coordinates beside names; separate columns by commas in .csv, tabs in .tsv."
+        )
+    values = _numbers(place, lines, columns)
+    return Coordinates(place, values, check_ids(first, n, place) if named else None)
+
+
+def _comparable(ids: Sequence[str]) -> list[str]:
+    """Names as they are after an export."""
+    return [escaped(name).strip() for name in ids]
+
+
+def _same(names: list[str], ids: Sequence[str] | None) -> bool:
+    return ids is not None and set(names) == set(_comparable(ids))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(place: str, lines: list[list[str]], columns: list[int]) -> Floats:
+    """Coordinates in some columns."""
+    for point, line in enumerate(lines):
+        wrong = next((k for k in columns if not _is_number(line[k])), None)
+        if wrong is not None:
+            raise InputError(
+                f"{place} has {line[wrong]!r} in column {wrong + 1} for point {point}, which is no number; keep ids in "
+                "the first column and a column for each dimension, separated by commas in .csv, by tabs in .tsv."
+            )
+    return np.array([[float(line[k]) for k in columns] for line in lines]).reshape(len(lines), len(columns))
