@@ -28,6 +28,7 @@ from tests.benchmarks import machine
 from tests.benchmarks.cases import CASES, QUICK, STANDARD
 from tests.benchmarks.data import MNIST, WORDS
 from tests.benchmarks.harness import Settings
+from tests.benchmarks.map_sets import SETS
 
 
 class Stopped(BaseException):
@@ -76,7 +77,8 @@ def _asked_for(arguments: Sequence[str] | None) -> tuple[Settings, Sequence[str]
     parser = _parser()
     options = parser.parse_args(arguments)
     profile = "quick" if options.quick else "full" if options.full else "standard"
-    settings = Settings(profile, options.data, options.output.resolve())
+    choice = tuple(options.sets), options.largest, options.cached
+    settings = Settings(profile, options.data, options.output.resolve(), *choice)
     try:
         settings.output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=settings.output):
@@ -110,6 +112,12 @@ def _parser() -> argparse.ArgumentParser:
         default=Settings.output,
         help="for bench.json, which each run replaces, curves and matrices [default: %(default)s]",
     )
+    maps = parser.add_argument_group("of the case maps")
+    maps.add_argument(
+        "--sets", nargs="+", choices=[one.name for one in SETS], default=(), metavar="SET", help="these data sets only"
+    )
+    maps.add_argument("--largest", type=int, metavar="N", help="data sets of at most N points")
+    maps.add_argument("--cached", action="store_true", help="run the default alone; the best is that of earlier runs")
     return parser
 
 
