@@ -29,7 +29,7 @@ def maps(settings: Settings) -> list[Record]:
     smallest; --sets and --largest choose. Stress below 1e-6 counts as 1e-6. Three seeds from 5,000 points on.
     """
     known = BestKnown.open(settings.output / "maps.json")
-    found = [_record(one, known, settings) for one in chosen(settings)]
+    found = [_record(one, known, settings) for one in sets_of(settings)]
     print()
     show(found, **COLUMNS)
     bounds = [*_bounds(found)]
@@ -53,9 +53,9 @@ COLUMNS = {
 }
 
 
-def chosen(settings: Settings) -> Sequence[MapSet]:
-    """Sets of a profile, or those that the command line names, up to a number of points."""
-    largest = settings.largest or settings.pick(1000, 2000, 10_000)
+def sets_of(settings: Settings) -> Sequence[MapSet]:
+    """Sets of a profile, or those that the command line names, up to a number of points; the smallest come first."""
+    largest = settings.largest or (np.inf if settings.sets else settings.pick(1000, 2000, np.inf))
     names = settings.sets or (QUICK if settings.quick else [one.name for one in SETS])
     return sorted((one for one in SETS if one.name in names and one.n <= largest), key=lambda one: one.n)
 
@@ -63,7 +63,7 @@ def chosen(settings: Settings) -> Sequence[MapSet]:
 def _record(one: MapSet, known: BestKnown, settings: Settings) -> Record:
     """Run the default, and what else was not run on a set yet; compare."""
     matrix = one.matrix()
-    fits, seconds = _fits(matrix, one.dims, settings.pick(3, 10, 10) if one.n < 5000 else 3)
+    fits, seconds = _fits(matrix, one.dims, _seeds(one.n, settings))
     if not settings.cached:
         known.run(one.name, matrix, one.dims, settings)
     found = [stress(matrix, fit.embedding_) for fit in fits]
@@ -74,6 +74,10 @@ def _record(one: MapSet, known: BestKnown, settings: Settings) -> Record:
     wrong = None if claimed <= CLAIM else f"{one.name}: the reported stress is off by {claimed:.2g}."
     about = {"what": one.name, "n": one.n, "dims": one.dims, "best": best, "found_by": found_by, "wrong": wrong}
     return {**about, **compared(found, best), "runs": found, "seconds": seconds}
+
+
+def _seeds(n: int, settings: Settings) -> int:
+    return settings.pick(3, 10, 10) if n < 5000 else 3
 
 
 def _fits(matrix: Array, dims: int, seeds: int) -> tuple[list[PatternSearchMDS], float]:
@@ -112,11 +116,12 @@ def _bounds(found: Sequence[Record]) -> list[Record]:
 def order(settings: Settings) -> list[Record]:
     """Order of points of a line in one dimension, whose distances have relative errors of 0, 10 and 30 %.
 
-    Rank correlation with the true order, and stress, against those of the true positions and of the local minimum next
-    to them (L-BFGS-B). Ten seeds of data and start, three for 5,000 points; the worst of them is shown.
+    Rank correlation with the true order, as a share of that of the local minimum next to the true positions (L-BFGS-B),
+    and stress, as a multiple of that of the true positions. The worst of ten seeds of data and start is shown, of three
+    from 5,000 points on.
     """
     sizes = settings.pick([50], [50, 500, 5000], [50, 500, 5000, 10_000])
-    found = [_ordered(n, share, 10 if n < 5000 else 3) for n in sizes for share in (0.0, 0.1, 0.3)]
+    found = [_ordered(n, share, _seeds(n, settings)) for n in sizes for share in (0.0, 0.1, 0.3)]
     show(found, what="", n=",", seeds="d", correlation=".6f", of_allowed=".6f", stress_of_true=".6f", seconds=".3f")
     bounds = [
         held("least rank correlation, of what is allowed", min(line["of_allowed"] for line in found), least=0.999),
