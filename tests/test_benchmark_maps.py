@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 from scipy.spatial.distance import pdist, squareform
+from sklearn.manifold import smacof
 from sklearn.metrics.pairwise import haversine_distances
 
 from tests.benchmarks import best_known, maps
@@ -118,6 +119,12 @@ def test_seeds_are_compared_with_the_best_and_an_exact_map_is_exact():
         {"default": 0.3, "times_best": 1.5, "worst": 2, "spread_%": 100 * 2 / 3}
     )
     assert maps.compared([1e-9, 3e-8], 0.0) == {"default": 1e-6, "times_best": 1, "worst": 1, "spread_%": 0}
+
+
+def test_a_line_settles_where_smacof_of_scikit_learn_does():
+    positions, matrix = noisy_line(40, 0.3)
+    expected = smacof(matrix, init=positions, n_init=1, max_iter=500, eps=0, normalized_stress=False)[0]
+    np.testing.assert_allclose(maps.settled(matrix, positions), expected, atol=1e-12)
 
 
 def test_the_order_of_exact_positions_is_found():
