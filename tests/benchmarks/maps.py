@@ -22,8 +22,8 @@ def maps(settings: Settings) -> list[Record]:
     """Stress by default on forty data sets, ten seeds, against the best of everything that was tried.
 
     Tried are the highest effort of this package, 100 random starts (20 from 301 points on, 5 from 1,001, 2 from 2,001),
-    scikit-learn's SMACOF from classical scaling and from 20 random starts (5, 2, 1) with a tolerance of 1e-9 and at
-    most 3,000 iterations (600,000 / N), the best map of each polished by L-BFGS-B; with --full, all starts and
+    scikit-learn's SMACOF from classical scaling and from 20 random starts (3, 2, 1) with a tolerance of 1e-9 and at
+    most 3,000 iterations (300,000 / N), the best map of each polished by L-BFGS-B; with --full, all starts and
     iterations up to 2,000 points. What was tried is kept in maps.json in the output folder, and only the default is run
     again; with --cached nothing else is. The standard profile takes sets of up to 2,000 points, --full all, --quick the
     smallest; --sets and --largest choose. Stress below 1e-6 counts as 1e-6. Three seeds from 5,000 points on.
