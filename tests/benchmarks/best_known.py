@@ -81,8 +81,8 @@ class Attempt:
     maps: Callable[[Array, int], Iterator[Array]]
 
     def run(self, matrix: Array, dims: int) -> list[float]:
-        """Stress of all maps, and at last of the best one, polished; BLAS waits for its second thread on a busy machine."""
-        with threadpool_limits(1, "blas"):
+        """Stress of all maps, and at last of the best one, polished."""
+        with threadpool_limits(1, "blas"):  # its threads wait for each other on a busy machine
             maps = list(self.maps(matrix, dims))
             found = [stress(matrix, x) for x in maps]
             return [*found, stress(matrix, polished(matrix, maps[int(np.argmin(found))]))]
