@@ -107,7 +107,7 @@ def test_fewer_starts_for_many_points_unless_all_are_asked_for():
     def names(n, profile):
         return [attempt.name for attempt in attempts(n, Settings(profile))]
 
-    assert names(300, "standard") == ["highest effort", "100 random starts", "SMACOF, classical", "SMACOF, 20 random"]
+    assert names(300, "standard")[1:] == ["100 random starts", "SMACOF, classical", "SMACOF, 20 random"]
     assert names(1000, "standard")[1::2] == ["20 random starts", "SMACOF, 3 random"]
     assert names(2000, "standard")[1::2] == ["5 random starts", "SMACOF, 2 random"]
     assert names(2000, "full")[1::2] == ["100 random starts", "SMACOF, 20 random"]
