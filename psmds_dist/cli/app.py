@@ -43,9 +43,9 @@ class Commands(click.Group):
             raise
 
     def _invoke(self, ctx: click.Context) -> Any:
-        interrupts = Interrupts()
+        interrupts = ctx.ensure_object(Interrupts)
         try:
-            with sigterm_as_interrupt() as interrupts:
+            with sigterm_as_interrupt(interrupts):
                 return super().invoke(ctx)
         except ClusterLost as error:
             hint = resume_hint(ctx) or "no checkpoint was saved; rerun the same command"

@@ -19,7 +19,7 @@ from psmds_dist.executor.workers import WORKER_TIMEOUT
 from psmds_dist.utils.signals import defer_interrupts
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, LocalCluster
 
 
 def connect(address: str | None = None, scheduler_file: str | None = None, tls: str | None = None) -> Client:
@@ -78,6 +78,9 @@ def dask_silenced() -> Iterator[None]:
         yield
 
 
+CLOSE_TIMEOUT = 20
+"""Seconds until a client or cluster that does not close is left; twice what Dask gives a worker that does not end."""
+
 WORKER_ENVIRONMENT = {
     # Dask's own value makes glibc map and unmap every large buffer: reads fall to a third
     "MALLOC_TRIM_THRESHOLD_": str(2**28),
@@ -88,6 +91,8 @@ WORKER_ENVIRONMENT = {
 @contextlib.contextmanager
 def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator[Client]:
     """Start a cluster on this machine for the length of a with block, listening on loopback only.
+
+    An interrupt that comes while it starts or closes is raised afterwards.
 
     Parameters
     ----------
@@ -134,8 +139,16 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
                     f"the {workers} workers did not start on this machine ({error}): check what ends "
                     "or stops them, most often a lack of memory, and rerun the same command."
                 ) from error
-            stack.enter_context(cluster)
-        yield stack.enter_context(Client(cluster, set_as_default=False, direct_to_workers=True))
+            stack.callback(_close, cluster)
+            client = Client(cluster, set_as_default=False, direct_to_workers=True)
+            stack.callback(_close, client)
+        yield client
+
+
+def _close(opened: Client | LocalCluster) -> None:
+    """Close in order: Dask waits a minute for what was left half closed, and its workers leave directories behind."""
+    with defer_interrupts(), contextlib.suppress(TimeoutError):
+        opened.close(timeout=CLOSE_TIMEOUT)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,14 @@
-"""Handling of Ctrl-C: deferred interrupts, interrupts that Python swallowed, and SIGTERM as an interrupt."""
+"""Handling of Ctrl-C: SIGTERM as an interrupt, deferred and swallowed interrupts, and what libraries report later."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.resource_tracker import ensure_running
 
@@ -31,12 +33,12 @@ class Interrupts:
 
 
 @contextmanager
-def sigterm_as_interrupt() -> Iterator[Interrupts]:
+def sigterm_as_interrupt(interrupts: Interrupts | None = None) -> Iterator[Interrupts]:
     """Raise KeyboardInterrupt on Ctrl-C and on SIGTERM, which batch systems send before they kill a job.
 
     An ignored signal, such as SIGINT in a background job of a shell, stays ignored.
     """
-    interrupts = Interrupts()
+    interrupts = interrupts or Interrupts()
     if not _in_main_thread():
         yield interrupts
         return
@@ -50,6 +52,30 @@ def sigterm_as_interrupt() -> Iterator[Interrupts]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def hide_consequences(interrupts: Interrupts) -> None:
+    """Print nothing that libraries report after an interrupt, until this process ends.
+
+    An interrupt leaves their objects half changed. What finalisers, callbacks of the garbage collector, threads, tasks
+    of asyncio and exit functions then report, with tracebacks, is a consequence and no fault.
+    """
+
+    def unless_interrupted(report: Callable[..., object]) -> Callable[..., None]:
+        def report_or_not(*what: object) -> None:
+            if not interrupts.came:
+                report(*what)
+
+        return report_or_not
+
+    class Logger(logging.Logger):
+        def handle(self, record: logging.LogRecord) -> None:
+            unless_interrupted(super().handle)(record)
+
+    logging.setLoggerClass(Logger)
+    sys.unraisablehook = unless_interrupted(sys.unraisablehook)
+    threading.excepthook = unless_interrupted(threading.excepthook)
+    warnings.showwarning = unless_interrupted(warnings.showwarning)
 
 
 @contextmanager
