@@ -80,6 +80,19 @@ def test_exit_code_of_the_quick_profile_tells_a_wrong_result(target, code, tmp_p
     assert kept["facts"]["packages"]["numpy"] == np.__version__
 
 
+def test_maps_are_compared_with_the_best_known_and_its_cache_is_used(tmp_path, capsys):
+    arguments = ["--quick", "--only", "maps", "--sets", "simplex-12", "--output", str(tmp_path)]
+    assert suite.main(arguments) == 0
+    assert "simplex-12: SMACOF, classical in " in capsys.readouterr().out
+    assert suite.main([*arguments, "--cached"]) == 0
+    out = capsys.readouterr().out
+    assert "simplex-12: " not in out
+    assert "worst: simplex-12, " in out
+    record, *bounds = json.loads((tmp_path / "bench.json").read_text())["cases"]["maps"]
+    assert 1 <= record["times_best"] <= record["worst"] < 1.03
+    assert len(bounds) == 5
+
+
 def test_the_papers_algorithm_in_numpy_is_the_papers():
     random = np.random.default_rng(0)
     t = reference.distances(random.random((25, 4)))
@@ -144,8 +157,11 @@ def test_a_busy_machine_is_told(recorded, monkeypatch, capsys, load, busy):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--only", "passes,nope"], "no case is called 'nope'; there are compare, speed"),
+        (["--only", "passes,nope"], "no case is called 'nope'; there are compare, maps"),
         (["--only", ""], "no case is called ''"),
+        (["--largest", "few"], "few is no number of points; give a whole number from 1 on."),
+        (["--sets", "digits", "--largest", "99"], "the chosen data sets have more than 99 points."),
+        (["--sets", "nope"], "invalid choice: 'nope'"),
         (["--data", "nowhere"], "nowhere is no directory; give the one that holds t10k"),
         (["--output", __file__], "test_benchmarks.py cannot be written to: File exists"),
     ],

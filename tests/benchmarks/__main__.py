@@ -28,6 +28,8 @@ from tests.benchmarks import machine
 from tests.benchmarks.cases import CASES, QUICK, STANDARD
 from tests.benchmarks.data import MNIST, WORDS
 from tests.benchmarks.harness import Settings
+from tests.benchmarks.map_sets import SETS
+from tests.benchmarks.maps import sets_of
 
 
 class Stopped(BaseException):
@@ -76,13 +78,16 @@ def _asked_for(arguments: Sequence[str] | None) -> tuple[Settings, Sequence[str]
     parser = _parser()
     options = parser.parse_args(arguments)
     profile = "quick" if options.quick else "full" if options.full else "standard"
-    settings = Settings(profile, options.data, options.output.resolve())
+    choice = tuple(options.sets), options.largest, options.cached
+    settings = Settings(profile, options.data, options.output.resolve(), *choice)
     try:
         settings.output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=settings.output):
             pass
     except OSError as error:
         parser.error(f"argument --output: {options.output} cannot be written to: {error.strerror}.")
+    if not sets_of(settings):
+        parser.error(f"argument --largest: the chosen data sets have more than {settings.largest} points.")
     chosen = itertools.chain.from_iterable(options.only or [QUICK if options.quick else STANDARD])
     return settings, tuple(dict.fromkeys(chosen))
 
@@ -110,6 +115,12 @@ def _parser() -> argparse.ArgumentParser:
         default=Settings.output,
         help="for bench.json, which each run replaces, curves and matrices [default: %(default)s]",
     )
+    maps = parser.add_argument_group("of the case maps")
+    maps.add_argument(
+        "--sets", nargs="+", choices=[one.name for one in SETS], default=(), metavar="SET", help="these data sets only"
+    )
+    maps.add_argument("--largest", type=_number, metavar="N", help="data sets of at most N points")
+    maps.add_argument("--cached", action="store_true", help="run the default alone; the best is that of earlier runs")
     return parser
 
 
@@ -129,6 +140,13 @@ def _cases(text: str) -> list[str]:
         if name not in CASES:
             raise argparse.ArgumentTypeError(f"no case is called {name!r}; there are {', '.join(CASES)}.")
     return names
+
+
+def _number(text: str) -> int:
+    """Parse a number of points."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of points; give a whole number from 1 on.")
+    return int(text)
 
 
 def _folder(text: str) -> Path:

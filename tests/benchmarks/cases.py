@@ -12,6 +12,7 @@ from tests.benchmarks.guided import guided
 from tests.benchmarks.harness import Record, Settings
 from tests.benchmarks.keeping import keeping
 from tests.benchmarks.landmark import landmark, million, pcoa
+from tests.benchmarks.maps import maps, order
 from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
 from tests.benchmarks.scaling import scaling
@@ -21,6 +22,8 @@ Case = Callable[[Settings], list[Record]]
 
 CASES: dict[str, Case] = {
     "compare": compare,
+    "maps": maps,
+    "order": order,
     "speed": speed,
     "passes": passes,
     "small": small,
@@ -40,5 +43,5 @@ CASES: dict[str, Case] = {
     "alternatives": alternatives,
 }
 
-QUICK = ("compare", "small")
+QUICK = ("compare", "maps", "small")
 STANDARD = tuple(CASES)

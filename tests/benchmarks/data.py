@@ -122,20 +122,21 @@ def geodesic_roll(settings: Settings, n: int) -> DataSet:
     points, _ = make_swiss_roll(n, random_state=0)
     found = scattered(settings, "swiss roll", points, "geodesic")
     if not found.matrix.exists():
-        _save(found.matrix, _shortest_paths(points))
+        _save(found.matrix, shortest_paths(points).astype(np.float32))
     if not found.store.exists():
         _store(found, open_npy(found.matrix))
     return found
 
 
-def _shortest_paths(points: np.ndarray) -> np.ndarray:
+def shortest_paths(points: np.ndarray) -> np.ndarray:
+    """Shortest paths on the graph of nearest neighbours."""
     from scipy.sparse.csgraph import shortest_path
     from sklearn.neighbors import kneighbors_graph
 
     distances = shortest_path(kneighbors_graph(points, NEIGHBOURS, mode="distance"), method="D", directed=False)
     distances += distances.T  # NumPy copies if they overlap
     distances /= 2
-    return distances.astype(np.float32)
+    return distances
 
 
 def digits(settings: Settings, n: int = 1797) -> DataSet:

@@ -23,6 +23,9 @@ class Settings:
     profile: str = "standard"
     data: Path = Path("../shared/data")
     output: Path = Path("bench-output")
+    sets: tuple[str, ...] = ()
+    largest: int | None = None
+    cached: bool = False
 
     @property
     def full(self) -> bool:
