@@ -212,7 +212,7 @@ def dimensions(
         require_size(source.n)
         points = _choose(source.n, size, seed)
         top = min(max(most, FIRST_DIMS), points.size - 1)
-        config = SolverConfig(n_components=top, max_epochs=MAX_EPOCHS, seed=seed)
+        config = SolverConfig(n_components=top, max_epochs=MAX_EPOCHS, effort="quick", seed=seed)
         context = RunContext.of(executor, memory_limit)
         stages = sampled(stored(source), points.size, top, guided=config.guided)
         require(context.limit, *stages)
@@ -220,7 +220,7 @@ def dimensions(
         ids = _names(names or ids_of(source), points, source.n)
     limit = context.limit - sample_bytes(points.size, rows.itemsize)
     checked(_source(rows), executor, ids=ids, memory_limit=limit)
-    run = partial(embed, executor=executor, memory_limit=limit, n_init=1)
+    run = partial(embed, executor=executor, memory_limit=limit)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DissimilarityWarning)  # the check has warned already
         stress, shuffled = _stress(rows, config, n_init, run, on_map)[:, :, :most]

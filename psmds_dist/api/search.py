@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from psmds_dist.api.init import Start
@@ -66,11 +68,13 @@ class SearchStart:
 
 def _units(source: RowSource) -> tuple[Rows, float]:
     """All rows as multiples of their root mean square, and that."""
-    rows = source.take(np.arange(source.n)).astype(np.float64)
+    rows = source.take(np.arange(source.n))
     np.fill_diagonal(rows, 0)
-    largest = rows.max()  # squares of extreme numbers overflow or vanish
-    scale = float(largest * np.sqrt(np.square(rows / largest).sum() / (source.n * (source.n - 1))))
-    return np.ascontiguousarray(rows / scale, dtype=np.float32), scale
+    largest = float(rows.max())
+    rows /= largest  # squares of extreme numbers overflow or vanish
+    share = math.sqrt(float(np.einsum("ij,ij->", rows, rows, dtype=np.float64)) / (source.n * (source.n - 1)))
+    rows /= share
+    return rows.astype(np.float32, copy=False), largest * share
 
 
 def _classical(rows: Rows, config: SolverConfig, executor: InProcessExecutor) -> ClassicalMap:

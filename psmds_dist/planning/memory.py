@@ -307,7 +307,7 @@ def with_search(solve: MemoryRequirement, dims: int) -> MemoryRequirement:
     return replace(solve, apart=max(solve.apart, held), remedies=(*solve.remedies, "begin at random (--init random)"))
 
 
-_SEARCHED = 20
+_SEARCHED = 12
 """Bytes a pair while rows are read and brought to a common scale."""
 
 _VECTORS = 150
@@ -318,6 +318,7 @@ _DESCENTS = 120
 
 _BLOCKS = 7
 """Blocks beside one for each pass: products as they are gathered and as lines, and copies that make them orthogonal."""
+
 
 def sampled(rows: RowStorage, points: int, dims: int, *, guided: bool = False) -> tuple[MemoryRequirement, ...]:
     """What maps of a sample of the points need: to read the sample, to check it, and to embed it.
