@@ -61,7 +61,8 @@ NEGLIGIBLE = 1e-4
 """Stress that is as good as none: descents come that near to 0 where a map fits exactly."""
 
 ENOUGH = 3
-"""Starts that have to find the best map until the search ends early."""
+"""Fewest starts that have to find the best map until the search ends early; they have to be half of all, too: three of
+forty found a map of wine that is 0.5 % worse than the best."""
 
 
 class Descent(NamedTuple):
@@ -97,6 +98,11 @@ class Evidence:
     def starts(self) -> int:
         """Number of independent starts."""
         return len(self.stresses)
+
+    @property
+    def agree(self) -> bool:
+        """Whether so many starts found the map that others would hardly find a better one."""
+        return self.found >= max(ENOUGH, self.starts / 2)
 
     @classmethod
     def of(cls, stresses: Sequence[float]) -> Self:
@@ -185,7 +191,7 @@ def search(rows: Rows, classical: Floats, seed: int, *, descents: int, starts: i
     most = starts or max(1, -(-descents // 2))
     for wanted in _rounds(most):
         pool.run(list(_starts(classical, seed, wanted)))
-        if starts is None and pool.evidence().found >= ENOUGH:
+        if starts is None and pool.evidence().agree:
             return pool.outcome()
     sweeps_only = classical.shape[1] >= GUIDED_FROM
     for wanted in _rounds(0 if starts or sweeps_only else descents - most):  # sweeps alone leave no basin
