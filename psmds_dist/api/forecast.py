@@ -26,6 +26,7 @@ from psmds_dist.planning.memory import (
     checking,
     exact,
     require,
+    with_polish,
 )
 
 
@@ -56,6 +57,8 @@ class ExactForecast:
     def memory(self, rows: RowStorage, dims: int, workers: int, *, here: bool) -> list[MemoryRequirement]:
         """What the solve needs with the start of ``init="auto"``, and the check before it."""
         solve = exact(rows, dims, None, workers, here=here)
+        if SolverConfig().polishes(rows.layout.n):
+            solve = with_polish(solve, dims, workers, here=here)
         start = auto_start(rows.layout.n)
         return [with_start(start, solve, dims, workers, here=here), checking(rows, workers, here=here)]
 

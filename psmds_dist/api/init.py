@@ -18,7 +18,7 @@ from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import BudgetError, Floats, InputError
 from psmds_dist.data.cache import stored
 from psmds_dist.planning.cost import Job, Rates, Stage
-from psmds_dist.planning.memory import MemoryRequirement, exact
+from psmds_dist.planning.memory import MemoryRequirement, exact, with_polish
 from psmds_dist.solver.search import Evidence
 
 GROUP = "psmds.starts"
@@ -169,6 +169,8 @@ def memory_of_run(name: str, source: RowSource, config: SolverConfig, executor: 
     """What a process needs for a solve that begins at the start of that name."""
     dims, workers, here = config.n_components, executor.n_workers, executor.in_process
     solve = exact(stored(source), dims, config.tried_axes, workers, here=here, guided=config.guided)
+    if config.polishes(source.n):
+        solve = with_polish(solve, dims, workers, here=here)
     return with_start(name, solve, dims, workers, here=here)
 
 

@@ -38,15 +38,16 @@ class SearchStart:
         """Find the start, the best map of many descents."""
         near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
         rows, scale = _units(source)
-        found = self._search(rows, _classical(rows, config, near), config)
+        classical = _classical(rows, config, near)
+        with parallel_region(near.threads):
+            found = self._search(rows, classical, config)
         radius = scale * max(SETTLE * found.stress, LEAST)
         return Start(scale * found.x, radius, found.name, found.evidence)
 
     def _search(self, rows: Rows, classical: ClassicalMap, config: SolverConfig) -> Found:
         starts = None if isinstance(config.n_init, str) else config.n_init
         descents = starts or descents_of(len(rows), config.n_components, config.effort)
-        with parallel_region():
-            return search(rows, classical.x, config.seed, descents=descents, starts=starts)
+        return search(rows, classical.x, config.seed, descents=descents, starts=starts)
 
     def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
         """Compile what finding the start calls, in this process."""

@@ -84,7 +84,7 @@ class SolverConfig:
             "eps": _real("eps", self.eps, above=0, equal=True),
             "direction_share": _real("direction_share", self.direction_share, above=0, equal=False),
         }
-        if self.n_init != "auto":
+        if not isinstance(self.n_init, str) or self.n_init != "auto":
             plain["n_init"] = check_int("n_init", self.n_init, 1, "'auto' or ")
         for name in ("radius", "radius_tol"):
             if getattr(self, name) is not None:

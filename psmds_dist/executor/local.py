@@ -31,7 +31,7 @@ class InProcessExecutor(Executor):
     in_process = True
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads
+        self.threads = threads
         self._rows: CacheSlot = {}
 
     def map(
@@ -40,7 +40,7 @@ class InProcessExecutor(Executor):
         """Yield the result of each group, in order."""
         for part in groups(blocks, group):
             with held_in(self._rows):
-                result = run_work(work, part, self._threads)
+                result = run_work(work, part, self.threads)
             yield part, result
 
     def memory_limit(self) -> int:

@@ -307,6 +307,16 @@ def with_search(solve: MemoryRequirement, dims: int) -> MemoryRequirement:
     return replace(solve, apart=max(solve.apart, held), remedies=(*solve.remedies, "begin at random (--init random)"))
 
 
+def with_polish(solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
+    """What a solve needs that ends with a polish."""
+    n = solve.rows.layout.n
+    held = _POLISH * n * dims if here else 2 * worker_share(n, workers) * dims
+    return solve.with_part("the polish", FLOAT64_BYTES * held)
+
+
+_POLISH = 35
+"""Numbers a coordinate of the quasi-Newton method: steps and changes of gradients, ten each, and work on them."""
+
 _SEARCHED = 12
 """Bytes a pair while rows are read and brought to a common scale."""
 

@@ -53,8 +53,3 @@ def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
     with one_thread():  # the order of sums in BLAS depends on its threads
         found = minimize(value, x.ravel() / scale, jac=True, method="L-BFGS-B", options=options)
     return x if found.fun > 1 else np.ascontiguousarray(scale * found.x.reshape(x.shape))
-
-
-def polish_memory(n: int, n_components: int) -> int:
-    """Bytes that the polish takes beside the rows."""
-    return 8 * n * n_components * (2 * MEMORY + 15)

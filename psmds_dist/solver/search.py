@@ -57,8 +57,12 @@ RELAXATION = 1.8
 SAME_STRESS, SAME_SHAPE = 2e-3, 1e-2
 """Share of the stress, and Procrustes disparity, within which two descents found the same map."""
 
+NEGLIGIBLE = 1e-4
+"""Stress that is as good as none: descents come that near to 0 where a map fits exactly."""
+
 ENOUGH = 3
-"""Starts that have to find the best map until the search ends early."""
+"""Fewest starts that have to find the best map until the search ends early; they have to be half of all, too: three of
+forty found a map of wine that is 0.5 % worse than the best."""
 
 
 class Descent(NamedTuple):
@@ -77,6 +81,8 @@ class Evidence:
     ----------
     stresses : (starts,) ndarray
         Normalised stress that each start reached, before the best map was settled.
+    best : float
+        The lowest, of starts and hops.
     found : int
         How many starts ended at the map that is returned.
     hops : int
@@ -84,6 +90,7 @@ class Evidence:
     """
 
     stresses: Floats
+    best: float
     found: int
     hops: int
 
@@ -92,16 +99,17 @@ class Evidence:
         """Number of independent starts."""
         return len(self.stresses)
 
+    @property
+    def agree(self) -> bool:
+        """Whether so many starts found the map that others would hardly find a better one."""
+        return self.found >= max(ENOUGH, self.starts / 2)
+
     @classmethod
     def of(cls, stresses: Sequence[float]) -> Self:
         """Evidence of whole solves, whose maps are the same where their stress is."""
-        found = np.array(stresses)
-        return cls(found, int(np.count_nonzero(found <= (1 + SAME_STRESS) * found.min())), 0)
-
-    @property
-    def equal(self) -> int:
-        """How many starts reached the lowest stress, whatever their map."""
-        return int(np.count_nonzero(self.stresses <= (1 + SAME_STRESS) * self.stresses.min()))
+        known = np.array(stresses)
+        best = float(np.fmin.reduce(known))  # an interrupted solve may not know its own
+        return cls(known, best, int(np.count_nonzero(known <= _as_good(best))), 0)
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """All of it, for a checkpoint."""
@@ -110,7 +118,7 @@ class Evidence:
     @classmethod
     def from_arrays(cls, saved: Mapping[str, NDArray[Any]]) -> Self:
         """Inverse of `as_arrays`."""
-        return cls(saved["stresses"], int(saved["found"]), int(saved["hops"]))
+        return cls(saved["stresses"], float(saved["best"]), int(saved["found"]), int(saved["hops"]))
 
     def as_dict(self) -> dict[str, float]:
         """A few plain figures, for records."""
@@ -119,14 +127,26 @@ class Evidence:
         return {**counts, **{name: float(value) for name, value in spread.items()}}
 
     def describe(self) -> str:
-        """One sentence on how the starts agree; empty where there was one."""
-        if self.starts == 1:
+        """One sentence on how the starts agree; empty where there was one, or the stress is unknown."""
+        if self.starts == 1 or math.isnan(self.best):
             return ""
-        equal, least = self.equal - self.found, self.stresses.min()
-        others = f", {equal} others one as good" if equal else ""
-        rest = self.stresses[self.stresses > (1 + SAME_STRESS) * least]
-        worse = f"; the next best is {rest.min() / least - 1:.1%} worse" if rest.size and least else ""
-        return f"{self.found} of {self.starts} starts found this map{others}{worse}"
+        bound = _as_good(self.best)
+        more = int(np.count_nonzero(self.stresses <= bound)) - self.found
+        others = f", {more} more found one as good" if more else ""
+        hops = ", hops from the best of them did" if self.hops and not self.found else ""
+        rest = self.stresses[self.stresses > bound]
+        worse = f"; the next best {self._compare(float(rest.min()))}" if rest.size else ""
+        return f"{self.found} of {self.starts} starts found this map{others}{hops}{worse}"
+
+    def _compare(self, stress: float) -> str:
+        if self.best <= NEGLIGIBLE:  # a share of nothing tells nothing
+            return f"has a stress of {stress:.2g}"
+        return f"is {stress / self.best - 1:.1%} worse"
+
+
+def _as_good(best: float) -> float:
+    """Highest stress that is as good as the best."""
+    return max((1 + SAME_STRESS) * best, NEGLIGIBLE)
 
 
 class Found(NamedTuple):
@@ -164,15 +184,17 @@ def search(rows: Rows, classical: Floats, seed: int, *, descents: int, starts: i
     descents : int
         Most descents.
     starts : int, optional
-        Starts among them; half by default, or fewer where they agree. Hops use the rest.
+        Starts among them; half by default, or fewer where they agree. Hops use the rest, below `GUIDED_FROM`
+        dimensions.
     """
     pool = _Pool(rows, seed, classical.shape[1])
     most = starts or max(1, -(-descents // 2))
     for wanted in _rounds(most):
         pool.run(list(_starts(classical, seed, wanted)))
-        if starts is None and pool.evidence().found >= ENOUGH:
+        if starts is None and pool.evidence().agree:
             return pool.outcome()
-    for wanted in _rounds(0 if starts else descents - most):
+    sweeps_only = classical.shape[1] >= GUIDED_FROM
+    for wanted in _rounds(0 if starts or sweeps_only else descents - most):  # sweeps alone leave no basin
         pool.hop([HOP_RADII[k % len(HOP_RADII)] for k in wanted])
     return pool.outcome()
 
@@ -201,8 +223,8 @@ class _Pool:
     rows: Rows
     seed: int
     dims: int
-    maps: list[Floats] = field(default_factory=list)
     stresses: list[float] = field(default_factory=list)
+    near: list[tuple[float, Floats]] = field(default_factory=list)
     best: Descent | None = None
     stress: float = math.inf
     count: int = 0
@@ -214,17 +236,18 @@ class _Pool:
         return self.best
 
     def run(self, descents: Sequence[Descent]) -> None:
-        """Descend from starts."""
+        """Descend from starts; of their maps, keep those that may be the best one."""
         found = self._descend(descents)
-        self.maps += [x for x, _ in found]
-        self.stresses += [stress for _, stress in found]
+        self.stresses += [stress for stress, _ in found]
+        bound = _as_good(self.stress)
+        self.near = [(stress, x) for stress, x in (*self.near, *found) if stress <= bound]
 
     def hop(self, radii: Sequence[float]) -> None:
         """Shake the best map."""
         self._descend([self._best._replace(radius=radius) for radius in radii])
         self.hops += len(radii)
 
-    def _descend(self, descents: Sequence[Descent]) -> list[tuple[Floats, float]]:
+    def _descend(self, descents: Sequence[Descent]) -> list[tuple[float, Floats]]:
         n = len(self.rows)
         x = np.stack([start.x for start in descents]).astype(np.float32)
         keys = range(self.count, self.count + len(descents))
@@ -240,14 +263,14 @@ class _Pool:
         best = int(np.argmin(stresses))  # the first on a tie
         if stresses[best] < self.stress:
             self.best, self.stress = Descent(descents[best].name, x[best].astype(float), 0.0), float(stresses[best])
-        return list(zip(x, stresses.tolist(), strict=True))
+        return [(float(stress), map_.copy()) for stress, map_ in zip(stresses, x, strict=True)]
 
     def evidence(self) -> Evidence:
         """How many starts ended at the best map."""
-        stresses = np.array(self.stresses)
-        near = np.flatnonzero(stresses <= (1 + SAME_STRESS) * self.stress)
-        same = [k for k in near if disparity(self._best.x.T, self.maps[k].T) <= SAME_SHAPE]
-        return Evidence(stresses, len(same), self.hops)
+        bound = _as_good(self.stress)
+        near = (x for stress, x in self.near if stress <= bound)
+        found = sum(disparity(self._best.x.T, x.T) <= SAME_SHAPE for x in near)
+        return Evidence(np.array(self.stresses), self.stress, found, self.hops)
 
     def outcome(self) -> Found:
         """The best map, with the evidence for it."""

@@ -10,11 +10,11 @@ from landmarks import LandmarkMDS
 from landmarks.solver.types import Clock
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import embed as run
-from psmds_dist.kernels import guided, moves, multiply, scan
+from psmds_dist.kernels import descent, gradient, guided, moves, multiply, scan
 
 KERNELS = [
     value
-    for module in (moves, guided, multiply, scan, landmarks.kernels)
+    for module in (descent, gradient, moves, guided, multiply, scan, landmarks.kernels)
     for value in vars(module).values()
     if isinstance(value, numba.core.dispatcher.Dispatcher) and value.targetoptions.get("parallel")
 ]
@@ -79,8 +79,18 @@ def test_a_start_from_classical_scaling_compiles_before_it_begins(dtype, ahead):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("dims", [1, 2, 3, 10])
+def test_a_search_and_a_polish_compile_before_they_begin(dims, dtype, ahead):
+    mds = PatternSearchMDS(dims, random_state=0, dtype=dtype).fit(distances(40, dims, dtype))
+    assert mds.evidence_.starts > 1
+    assert ahead == [signatures()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dims", [1, 2, 3, 10])
 def test_a_start_from_landmarks_compiles_before_it_begins(dims, dtype, ahead):
-    mds = PatternSearchMDS(dims, random_state=0, dtype=dtype, max_epochs=5).fit(distances(1000, dims, dtype))
+    mds = PatternSearchMDS(dims, init="landmarks", random_state=0, dtype=dtype, max_epochs=5).fit(
+        distances(1000, dims, dtype)
+    )
     assert mds.start_ == "landmarks"
     assert ahead == [signatures()]
 

@@ -14,6 +14,7 @@ from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import BudgetError, InputError
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.planning.cost import HANDED, RESOURCES, TOUCHED, Job, Rates
+from psmds_dist.planning.memory import AFTERWARDS
 
 RATES = Rates(roots=5e9)
 JOBS = st.builds(
@@ -163,5 +164,5 @@ def test_memory_told_is_no_less_than_what_is_needed():
     plan = plan_of(rows_of(300_000, 1000, 2), 2, 1, 2**34)
     text = report(plan, job_of(plan, 2, 2), RATES)
     told = parse_bytes(re.search(r"memory per worker +([\d.]+ MiB)", text)[1])
-    assert "what follows, once rows are freed" in text
+    assert AFTERWARDS in text
     assert told == pytest.approx(plan.needs.min_limit, rel=0.01)
