@@ -200,6 +200,7 @@ def _run(
 ) -> Solution:
     """Solve; an interrupt ends the whole fit, for a map of the landmarks alone is no result."""
     source: RowSource = ArrayRows(among.values, dtype=among.values.dtype.name)
+    config = replace(config, polish=False)  # all points are placed afterwards, to no more digits
     found = solve(source, config, executor, scale=among.scale, budget=4 * among.values.nbytes, start=start)
     if found.stop_reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt

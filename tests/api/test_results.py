@@ -19,7 +19,7 @@ IDS = [f'point "{k}", ü' for k in range(N)]
 @pytest.fixture(scope="module")
 def mds():
     points = np.random.default_rng(0).normal(size=(N, 3))
-    fitted = PatternSearchMDS(random_state=2**40, max_epochs=7).fit(squareform(pdist(points)))
+    fitted = PatternSearchMDS(random_state=2**40, init="random", max_epochs=7).fit(squareform(pdist(points)))
     object.__setattr__(fitted.result_, "ids", IDS)
     return fitted
 
