@@ -70,7 +70,10 @@ class SearchStart:
 
 def _units(source: RowSource) -> tuple[Rows, float]:
     """All rows as multiples of their root mean square, and that."""
-    rows = source.take(np.arange(source.n))
+    rows: Rows = np.empty(source.shape, source.dtype)
+    for block in range(source.layout.count):  # in the portions that the plan of memory knows
+        lo, hi = source.layout.bounds(block)
+        source.read(lo, hi, rows[lo:hi])
     np.fill_diagonal(rows, 0)
     largest = float(rows.max())
     rows /= largest  # squares of extreme numbers overflow or vanish

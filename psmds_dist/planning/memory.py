@@ -302,8 +302,9 @@ def with_multiplication(
 
 def with_search(solve: MemoryRequirement, dims: int) -> MemoryRequirement:
     """What a solve needs that begins with a search on all rows, before any are cached."""
-    n = solve.rows.layout.n
-    held = _SEARCHED * n * n + FLOAT64_BYTES * n * (_VECTORS + dims * _DESCENTS)
+    n, rows = solve.rows.layout.n, solve.rows
+    pair = _FLOAT32_BYTES if rows.itemsize == _FLOAT32_BYTES else rows.itemsize + _FLOAT32_BYTES
+    held = rows.min_limit + pair * n * n + FLOAT64_BYTES * n * (_VECTORS + dims * _DESCENTS)
     return replace(solve, apart=max(solve.apart, held), remedies=(*solve.remedies, "begin at random (--init random)"))
 
 
@@ -317,8 +318,8 @@ def with_polish(solve: MemoryRequirement, dims: int, workers: int, *, here: bool
 _POLISH = 35
 """Numbers a coordinate of the quasi-Newton method: steps and changes of gradients, ten each, and work on them."""
 
-_SEARCHED = 12
-"""Bytes a pair while rows are read and brought to a common scale."""
+_FLOAT32_BYTES = 4
+"""Bytes of a dissimilarity in a search, which converts those of other types."""
 
 _VECTORS = 150
 """Numbers a point of classical scaling, with all its passes."""

@@ -211,6 +211,6 @@ def test_what_a_long_search_found_is_saved(tmp_path, monkeypatch, whole):
 def test_too_little_memory_for_a_search_is_refused_with_advice():
     t = noisy(1500)
     with pytest.raises(BudgetError, match="init random"):
-        fitted(t, memory_limit="20MB")
-    mds = fitted(t, memory_limit="20MB", init="random", max_epochs=0)
+        fitted(t, memory_limit="12MB")
+    mds = fitted(t, memory_limit="12MB", init="random", max_epochs=0)
     assert mds.start_ == "random"

@@ -12,14 +12,23 @@ from landmarks.panel.data import open_data
 from landmarks.solver.fit import fit
 from landmarks.solver.memory import fit_memory
 from landmarks.solver.types import LandmarkConfig
-from psmds_dist.core.config import SolverConfig
+from psmds_dist.api.search import SearchStart
+from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.data.cache import stored
-from psmds_dist.data.sources import ArrayRows
+from psmds_dist.data.sources import ArrayRows, open_matrix
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest.check import check_source
-from psmds_dist.planning.memory import SLACK_BYTES, RowStorage, checking, exact, with_multiplication
-from psmds_dist.solver import classical
+from psmds_dist.planning.memory import (
+    SLACK_BYTES,
+    RowStorage,
+    checking,
+    exact,
+    with_multiplication,
+    with_polish,
+    with_search,
+)
+from psmds_dist.solver import classical, polish
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.solve import solve
 from psmds_dist.solver.tasks import CachedRows
@@ -66,6 +75,27 @@ def test_classical_scaling_holds_what_is_planned(rows):
     planned = with_multiplication(exact(stored(rows), 10), vectors, passes, 1, here=True)
     assert planned.total > exact(stored(rows), 10).total
     assert 0.6 * planned.total < peak < planned.total
+
+
+def test_a_polish_holds_what_is_planned(rows, points, monkeypatch):
+    monkeypatch.setattr(polish, "MAX_STEPS", 15)  # more than it remembers
+    objective = Objective(CachedRows(rows, 2**30), InProcessExecutor(1))
+    x = np.ascontiguousarray(points[:, :50].T)
+    peak = traced_peak(lambda: polish.polished(objective, x, scale=SCALE))
+    planned = with_polish(exact(stored(rows), 50), 50, 1, here=True)
+    assert 0.6 * planned.parts["the polish"] < peak < planned.total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dims", [2, 10])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_search_holds_what_is_planned(points, tmp_path, dtype, dims):
+    np.save(tmp_path / "t.npy", squareform(pdist(points[:SMALL_POINTS])).astype(dtype))
+    source, executor = open_matrix(tmp_path / "t.npy", dtype), InProcessExecutor(1)
+    config = SolverConfig(n_components=dims)
+    peak = traced_peak(lambda: SearchStart()(source, config, executor, 2**30))
+    planned = with_search(exact(stored(source), dims), dims).apart
+    assert 0.4 * planned < peak < planned
 
 
 def test_a_check_holds_what_is_planned(rows):
