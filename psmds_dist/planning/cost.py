@@ -248,7 +248,17 @@ def exact_stages(job: Job, rates: Rates, start: Sequence[Stage] = (), *, cached:
 def searching(job: Job, rates: Rates, descents: int) -> list[Stage]:
     """Stage of a search: the process that starts the run reads all rows, and descends on its threads."""
     kernel = descents * DESCENT * job.n * job.columns / (rates.pairs(job.dims) * job.threads)
-    return [Stage("search", disk=job.nbytes / rates.disk, here=kernel, disk_bytes=job.nbytes)]
+    found = Stage("search", disk=job.nbytes / rates.disk, here=kernel, disk_bytes=job.nbytes)
+    answer, left = 8 * (1 + job.dims), 1 - job.kept
+    one = partial(pass_over_rows, job=job, rates=rates, pairs=POLISHED, answer=answer, share=left, snapshot=8)
+    return [found, one("polish at the end", times=POLISH_PASSES)]
+
+
+POLISHED = 1.4
+"""What a pair costs in a pass of the polish, in pairs of the move kernel."""
+
+POLISH_PASSES = 60
+"""Passes of a polish: 15 on maps with clear groups, 200 on noise."""
 
 
 DESCENT = 35.0

@@ -15,7 +15,7 @@ def test_plan_of_a_store(place):
     heads = [line.split("  ")[0] for line in lines if line]
     wanted = ["rows", "memory per worker", "least that works", "passes", "time", "bytes moved", "saturates first"]
     assert heads[1:8] == wanted
-    assert {"first epoch", "epochs", "measurement"} < set(heads)
+    assert {"search", "epochs", "measurement"} < set(heads)
     assert "stage" in heads
     assert "check" not in heads  # it is kept with the store
     sentence = refused("plan", "d.zarr", "--memory-limit", "1kB")
