@@ -45,7 +45,8 @@ def test_options_reach_the_solve(place):
     config = result.attributes["run"]["configuration"]
     assert config == {
         "n_components": 3, "bad_moves": False, "eps": 0.01, "radius": 2.0, "radius_tol": 0.1, "max_epochs": 9,
-        "direction_share": 0.5, "moves": "guided", "seed": 0, "init": "auto", "n_init": 1,
+        "direction_share": 0.5, "moves": "guided", "seed": 0, "init": "auto", "n_init": "auto",
+        "effort": "default", "polish": "auto",
     }  # fmt: skip
     assert result.embedding.shape == (N, 3)
     assert result.history["radius"][0] == 2
@@ -77,7 +78,7 @@ def test_an_unknown_start_is_refused_before_the_plan(place):
     result = CliRunner().invoke(main, ["fit", "square.npy", "m.zarr", "--init", "foo"])
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert "init must be 'auto', 'random', 'classical', 'landmarks' or coordinates, not 'foo'" in result.stderr
+    assert "init must be 'auto', 'random', 'classical', 'search', 'landmarks' or coordinates, not 'foo'" in result.stderr
 
 
 def test_a_damaged_store_is_a_sentence(place):

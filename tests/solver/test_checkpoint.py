@@ -325,21 +325,20 @@ def test_several_starts_go_on_in_the_one_that_was_cut(tmp_path, epoch, init):
         if seen.count(1) == 2 and event.epoch == epoch:
             raise KeyboardInterrupt
 
-    rows, config = ArrayRows(matrix), SolverConfig(seed=0)
+    rows, config = ArrayRows(matrix), SolverConfig(n_init=3, seed=0)
     folder = tmp_path / "kept"
     cut = embed(
         rows,
         config,
         InProcessExecutor(),
         init=init,
-        n_init=3,
         on_epoch=stop,
         checkpoint=DirectoryCheckpoint(folder, every=0),
     )
     assert cut.solution.stop_reason is StopReason.INTERRUPTED
     epochs = []
     found = embed(
-        rows, config, InProcessExecutor(), init=init, n_init=3, on_epoch=lambda event: epochs.append(event.epoch),
+        rows, config, InProcessExecutor(), init=init, on_epoch=lambda event: epochs.append(event.epoch),
         checkpoint=DirectoryCheckpoint(folder, resume=True, every=0),
     )  # fmt: skip
     np.testing.assert_array_equal(found.solution.embedding, whole.embedding_)
@@ -407,7 +406,7 @@ def unfinished(tmp_path):
     [
         ({"eps": 0.01}, noisy(40), r"configuration\.eps was 0\.0001, is 0\.01"),
         ({"random_state": 2}, noisy(40), r"configuration\.seed was 1, is 2"),
-        ({"n_init": 2}, noisy(40), r"configuration\.n_init was 1, is 2"),
+        ({"n_init": 2}, noisy(40), r"configuration\.n_init was 'auto', is 2"),
         ({"init": "landmarks"}, noisy(40), r"configuration\.init was 'auto', is 'landmarks'"),
         ({}, noisy(40, seed=5), r"input\.content was '[0-9a-f]{32}', is '[0-9a-f]{32}'"),
         ({}, noisy(41), r"input\.points was 40, is 41"),
@@ -751,7 +750,7 @@ def test_an_unfinished_run_is_removed_once_another_has_begun(tmp_path, store, co
 
 
 def test_starts_that_are_done_are_not_done_again(tmp_path, monkeypatch):
-    matrix, config = noisy(30), SolverConfig(seed=1, max_epochs=5)
+    matrix, config = noisy(30), SolverConfig(n_init=10, seed=1, max_epochs=5)
     solves = []
 
     def counted(*args, **kwargs):
@@ -761,7 +760,7 @@ def test_starts_that_are_done_are_not_done_again(tmp_path, monkeypatch):
         return solve(*args, **kwargs)
 
     monkeypatch.setattr("psmds_dist.api.embed.solve", counted)
-    how = {"init": "random", "n_init": 10}
+    how = {"init": "random"}
     with pytest.raises(Stop):
         embed(
             ArrayRows(matrix),
