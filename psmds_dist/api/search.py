@@ -14,7 +14,7 @@ from psmds_dist.core.types import Rows
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.kernels.warm import warm_up_multiply, warm_up_search
+from psmds_dist.kernels.warm import warm_up_gradients, warm_up_multiply, warm_up_search
 from psmds_dist.planning.cost import Job, Rates, Stage, searching
 from psmds_dist.planning.memory import MemoryRequirement, with_search
 from psmds_dist.solver.classical import ClassicalMap, classical_scaling
@@ -53,6 +53,7 @@ class SearchStart:
         """Compile what finding the start calls, in this process."""
         warm_up_multiply("float32")
         warm_up_search(config.n_components)
+        warm_up_gradients(config.n_components, "float32")
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
         """What a solve needs that begins here."""

@@ -19,6 +19,7 @@ class RandomStream(IntEnum):
     MISSING_AXES = 6
     SEARCH_STARTS = 7
     SEARCH_ORDERS = 8
+    SEARCH_HOPS = 9
     SUBSET = 10
     SHUFFLE = 11
 

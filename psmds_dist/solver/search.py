@@ -21,6 +21,7 @@ from psmds_dist.core.rng import RandomStream, generator
 from psmds_dist.core.stress import disparity
 from psmds_dist.core.types import Floats, Rows
 from psmds_dist.kernels.descent import descend
+from psmds_dist.kernels.gradient import row_gradients
 
 ROUND = 8
 """Descents of a round, which threads share."""
@@ -39,7 +40,11 @@ CLASSICAL_RADII = (0.1, 0.3)
 to leave its basin. Random starts begin with a radius of 1."""
 
 HOP_RADII = (0.3, 0.6, 0.15, 1.0)
-"""First radii of hops."""
+"""First radii of hops that shake all points, every other one."""
+
+MOVED, MOVED_RADIUS = 0.02, 0.1
+"""Share of the points that the other hops put elsewhere, of three times as many of the highest stress, and the first
+radius after that."""
 
 EPS, SETTLED = 1e-3, 0.05
 """A descent halves its radius where an epoch gains less, and ends at this share of the residuals."""
@@ -195,7 +200,7 @@ def search(rows: Rows, classical: Floats, seed: int, *, descents: int, starts: i
             return pool.outcome()
     sweeps_only = classical.shape[1] >= GUIDED_FROM
     for wanted in _rounds(0 if starts or sweeps_only else descents - most):  # sweeps alone leave no basin
-        pool.hop([HOP_RADII[k % len(HOP_RADII)] for k in wanted])
+        pool.hop(wanted)
     return pool.outcome()
 
 
@@ -242,10 +247,21 @@ class _Pool:
         bound = _as_good(self.stress)
         self.near = [(stress, x) for stress, x in (*self.near, *found) if stress <= bound]
 
-    def hop(self, radii: Sequence[float]) -> None:
-        """Shake the best map."""
-        self._descend([self._best._replace(radius=radius) for radius in radii])
-        self.hops += len(radii)
+    def hop(self, which: Sequence[int]) -> None:
+        """Put a few points of the best map elsewhere, or shake all of them, in turn."""
+        shaken = (self._best._replace(radius=HOP_RADII[k // 2 % len(HOP_RADII)]) for k in which if k % 2)
+        self._descend([*(self._moved(k) for k in which if k % 2 == 0), *shaken])
+        self.hops += len(which)
+
+    def _moved(self, key: int) -> Descent:
+        """The best map with some of its worst points turned to random directions."""
+        x, points = self._best.x.copy(), np.arange(len(self.rows))
+        count, draw = max(2, round(MOVED * points.size)), generator(self.seed, RandomStream.SEARCH_HOPS, key)
+        errors, _ = row_gradients(self.rows, points, points, x)
+        some = draw.choice(np.argsort(-errors, kind="stable")[: 3 * count], min(count, points.size), replace=False)
+        directions = draw.standard_normal((self.dims, some.size))
+        x[:, some] = directions * np.sqrt(np.square(x[:, some]).sum(axis=0) / np.square(directions).sum(axis=0))
+        return Descent(self._best.name, x, MOVED_RADIUS)
 
     def _descend(self, descents: Sequence[Descent]) -> list[tuple[float, Floats]]:
         n = len(self.rows)
