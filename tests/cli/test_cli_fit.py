@@ -78,7 +78,9 @@ def test_an_unknown_start_is_refused_before_the_plan(place):
     result = CliRunner().invoke(main, ["fit", "square.npy", "m.zarr", "--init", "foo"])
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert "init must be 'auto', 'random', 'classical', 'search', 'landmarks' or coordinates, not 'foo'" in result.stderr
+    assert (
+        "init must be 'auto', 'random', 'classical', 'search', 'landmarks' or coordinates, not 'foo'" in result.stderr
+    )
 
 
 def test_a_damaged_store_is_a_sentence(place):
