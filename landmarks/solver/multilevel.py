@@ -156,9 +156,8 @@ def _starts(
     """Maps from several starts, the best first: one from classical scaling, the others from random coordinates."""
     x = classical(part.values, n_components)
     residual = math.sqrt(float(mutual_errors(part.values, x).sum())) / len(x)
-    plain = SolverConfig(n_components, polish=False, seed=seed)  # all points move again
-    near = replace(plain, radius=max(CLASSICAL_RADIUS * residual, FLOOR * part.scale))
-    far = replace(plain, radius=part.scale, eps=CHEAP)
+    near = SolverConfig(n_components, radius=max(CLASSICAL_RADIUS * residual, FLOOR * part.scale), seed=seed)
+    far = SolverConfig(n_components, radius=part.scale, eps=CHEAP)
     if cheap:
         near = replace(near, eps=CHEAP)
     random = [replace(far, seed=seed + k) for k in range(1, n_init)]

@@ -325,7 +325,7 @@ def test_several_starts_go_on_in_the_one_that_was_cut(tmp_path, epoch, init):
         if seen.count(1) == 2 and event.epoch == epoch:
             raise KeyboardInterrupt
 
-    rows, config = ArrayRows(matrix), SolverConfig(seed=0, n_init=3)
+    rows, config = ArrayRows(matrix), SolverConfig(n_init=3, seed=0)
     folder = tmp_path / "kept"
     cut = embed(
         rows,
@@ -750,7 +750,7 @@ def test_an_unfinished_run_is_removed_once_another_has_begun(tmp_path, store, co
 
 
 def test_starts_that_are_done_are_not_done_again(tmp_path, monkeypatch):
-    matrix, config = noisy(30), SolverConfig(seed=1, max_epochs=5, n_init=10)
+    matrix, config = noisy(30), SolverConfig(n_init=10, seed=1, max_epochs=5)
     solves = []
 
     def counted(*args, **kwargs):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from reference import scale_of
 from scipy.spatial import procrustes
 from scipy.spatial.distance import pdist, squareform
@@ -15,8 +15,10 @@ from sklearn.manifold import smacof
 from psmds_dist import PatternSearchMDS
 from psmds_dist.core.config import GUIDED_FROM
 from psmds_dist.core.stress import disparity
+from psmds_dist.kernels.descent import descend
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.search import ENOUGH, ROUND, Evidence, descents_of, search
+from psmds_dist.solver import search as module
+from psmds_dist.solver.search import ENOUGH, MOVED, ROUND, Evidence, descents_of, search
 
 
 def euclidean(x):
@@ -217,6 +219,32 @@ def test_starts_that_do_not_agree_are_followed_by_hops():
     assert not found.evidence.agree
     assert found.evidence.starts == found.evidence.hops == 2 * ROUND
     assert found.stress <= found.evidence.stresses.min()
+
+
+def test_every_other_hop_puts_a_few_of_the_worst_points_elsewhere(monkeypatch):
+    begun, ended = [], []
+
+    def noting(rows, x, *others):
+        begun.append(x.copy())
+        descend(rows, x, *others)
+        ended.append((x.copy(), others[-1].copy()))
+
+    monkeypatch.setattr(module, "descend", noting)
+    n = 100
+    t = squareform(np.random.default_rng(3).uniform(0, 1, n * (n - 1) // 2))
+    searched(t, 2, descents=2 * ROUND)
+    [(maps, errors), _], [_, hops] = ended, begun
+    best = maps[errors.argmin()]
+    residual = (euclidean(best.T) - t / scale_of(t)) ** 2
+    worst = np.argsort(-residual.sum(axis=1))[: 3 * round(MOVED * n)]
+    for k, x in enumerate(hops[: ROUND // 2]):
+        moved = np.flatnonzero((x != best).any(axis=0))
+        assert moved.size == round(MOVED * n), k
+        assert set(moved) <= set(worst)
+        assert_allclose(np.linalg.norm(x[:, moved], axis=0), np.linalg.norm(best[:, moved], axis=0), rtol=1e-5)
+    assert not np.array_equal(hops[0], hops[1])
+    for x in hops[ROUND // 2 :]:
+        assert_array_equal(x, best)
 
 
 def test_sweeps_alone_do_not_hop():
