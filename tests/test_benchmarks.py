@@ -63,6 +63,7 @@ def test_right_slow_and_left_out_ones_are_not(ours, others):
     assert comparison.judge(ours, [ours, *others]) is None
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "code"), [("tests.benchmarks.ours:exact", 0), ("tests.test_benchmarks:shrunk", 1)])
 def test_exit_code_of_the_quick_profile_tells_a_wrong_result(target, code, tmp_path, monkeypatch, capsys):

@@ -80,6 +80,7 @@ def run(code):
     return out
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_the_recipe(shared):
     start, jobs, *_ = blocks("bash", shared)

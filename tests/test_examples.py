@@ -22,6 +22,7 @@ def test_every_example_is_here():
     assert all(name in listed for name in PROMISES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROMISES)
 def test_example(name, tmp_path):
     arguments, promise = PROMISES[name]

@@ -81,10 +81,8 @@ def test_from_points_to_a_table(place, points):
 
     out = run("fit", "d.zarr", "map.zarr", "--seed", "4", "--plot", "map.png")
     assert re.match(r"120 points, rows 56\.2 KiB, 1 process with .* each: kept in memory\n", out)
-    assert re.search(
-        r"\n\d+ epochs in .* s, converged; map in map\.zarr\n\d+ of \d+ starts found this map.*\nnormalized stress  0\.",
-        out,
-    )
+    assert re.search(r"\n\d+ epochs in .* s, converged; map in map\.zarr\n\d+ of \d+ starts found this map.*\n", out)
+    assert "\nnormalized stress  0." in out
     assert Path("map.png").read_bytes().startswith(b"\x89PNG")
     result = read_result("map.zarr")
     expected = PatternSearchMDS(random_state=4).fit(squareform(pdist(points)))

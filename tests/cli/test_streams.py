@@ -75,6 +75,7 @@ def test_workers_find_valid_streams_where_a_command_has_none(place, expected, st
     assert np.array_equal(read_result("map.zarr").embedding, expected)
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", [">/dev/full", "<&- >&- 2>&-", "| true"])
 def test_every_command_that_writes_something_has_written_it(place, streams):
@@ -95,6 +96,8 @@ def test_every_command_that_writes_something_has_written_it(place, streams):
     assert sorted(os.listdir("tls")) == ["certificate.pem", "key.pem"]
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize("streams", wide_but_one(">&-", ">/dev/full"))
 def test_an_answer_that_cannot_be_written_is_a_failure(place, streams):
     assert psmds("fit matrix.npy map.zarr -q")[0] == 0

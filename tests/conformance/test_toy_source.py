@@ -139,6 +139,7 @@ def test_landmark_mode_takes_features_from_it():
     np.testing.assert_array_equal(mds.embedding_, LandmarkMDS(**how).fit(features).embedding_)
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_workers_take_it(client, tmp_path):
     mds = PatternSearchMDS(**HOW, client=client).fit(Named(OnACircle(N)))

@@ -77,6 +77,7 @@ def test_every_command_reads_an_archive(archives, name):
         assert ended.exit_code == 0, ended.output
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_workers_read_an_archive(archives, matrix, client):
     found = PatternSearchMDS(random_state=0, client=client).fit(str(archives / "files.zip"))

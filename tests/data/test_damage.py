@@ -333,6 +333,7 @@ def test_no_copy_of_a_damaged_store_gets_a_checksum(tmp_path, store, matrix, cha
         build(change(open_rows(store)), tmp_path / "copy.zarr", InProcessExecutor())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--zero-diagonal",), ("--symmetrize",), ("--workers", "1")])
 def test_ingest_refuses_a_damaged_store(tmp_path, store, matrix, options):
     flip_pair(store, matrix, 3, 50)

@@ -110,6 +110,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_chunks_that_unpack_to_gigabytes_are_refused_without_the_memory(tmp_path, matrix):
     small = tmp_path / "small"  # a frame without its size is read like any other where it fits
     stored(small, np.zeros((N, N)), 3, ZstdCodec(), chunks=(N, N), config={"write_empty_chunks": True})

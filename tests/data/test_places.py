@@ -333,6 +333,7 @@ app.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name", "command"),
     [

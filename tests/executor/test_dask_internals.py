@@ -240,6 +240,7 @@ CHECKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", public(internals))
 def test_dask_has_it(name, client, monkeypatch):
     monkeypatch.setattr(client, "direct_to_workers", True)

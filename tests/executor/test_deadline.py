@@ -66,6 +66,7 @@ def stop_myself():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [None, 3])
 def test_a_worker_that_hangs_costs_one_deadline_and_comes_back(client, executor, group):
     pids = client.run(os.getpid)

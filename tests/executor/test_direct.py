@@ -78,6 +78,7 @@ def napping(blocks):
     return os.getpid()
 
 
+@pytest.mark.slow
 def test_the_second_call_is_direct_and_answers_the_same(executor, asked):
     x = np.arange(10.0)
     parts = list(executor.map(partial(half, x=x), BLOCKS))
@@ -118,6 +119,7 @@ def test_an_error_of_the_work_comes_as_itself(executor, asked, error):
     assert len(list(executor.map(total, BLOCKS))) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_made_up_for_and_its_successor_asked_again(executor, client, asked, tmp_path, quiet):
     before = set(client.run(os.getpid).values())
     work = partial(dying, place=tmp_path / "died", once=True)
@@ -145,6 +147,7 @@ def psmds_tasks(dask_scheduler):
     return [key for key in dask_scheduler.tasks if key.startswith("psmds")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quiet", "uncollected")
 def test_a_call_that_lost_a_worker_leaves_nothing_on_the_cluster(executor, client, asked, tmp_path):
     work = partial(dying, place=tmp_path / "died", once=True)
@@ -155,6 +158,7 @@ def test_a_call_that_lost_a_worker_leaves_nothing_on_the_cluster(executor, clien
     with_workers(client, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("uncollected")
 def test_answers_are_let_go_of_with_their_call(executor, asked):
     (_, answer), _ = executor.map(partial(half, x=np.ones(100)), BLOCKS)
@@ -164,12 +168,14 @@ def test_answers_are_let_go_of_with_their_call(executor, asked):
     assert gone() is None
 
 
+@pytest.mark.slow
 def test_work_that_kills_every_worker_ends_in_a_sentence(executor, client, tmp_path, quiet):
     with pytest.raises(WorkerError, match="lost its workers 4 times"):
         list(executor.map(partial(dying, place=tmp_path / "died", once=False), BLOCKS))
     with_workers(client, 2)
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_is_asked_like_the_others(executor, client, asked):
     with_workers(client, 3)
     time.sleep(workers.REFRESH_INTERVAL)
@@ -291,6 +297,7 @@ def unrunnable(dask_scheduler):
     return len(dask_scheduler.unrunnable)
 
 
+@pytest.mark.slow
 def test_the_scheduler_sees_at_once_that_a_worker_which_joined_is_needed_and_one_that_left_is_not(executor, client):
     for count in (2, 3, 2):
         with_workers(client, count)

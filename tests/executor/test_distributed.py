@@ -390,6 +390,8 @@ app.main()
 """The command, but every process that reads rows after the third epoch is killed."""
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_workers_that_die_one_after_the_other_leave_the_best_map_and_a_sentence(tmp_path, stores):
     """Exit code 1, since the same command would kill its workers again, but with fewer workers it can go on."""
     target, told = tmp_path / "map.zarr", tmp_path / "told"
@@ -476,6 +478,8 @@ def cluster_by_hand(port, file):
             process.wait(20)
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_a_scheduler_that_comes_back_goes_on_with_the_run(stores, reference, tmp_path):
     """The new one knows nothing of the old one's workers and tasks."""
     with socket.socket() as probe:

@@ -309,6 +309,7 @@ def test_a_worker_that_dies_while_all_are_prepared_is_made_up_for(client, tmp_pa
     assert not [name for name in client.cluster.scheduler.worker_plugins if "psmds" in name]
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_a_worker_that_is_lost_again_and_again_comes_back(quiet):
     """Left to itself, Dask closes a worker's nanny 15 s after a loss if it finds the worker away in that moment."""
@@ -456,6 +457,7 @@ def test_a_cluster_between_workers_is_waited_for():
             back.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["nowhere", "nonsense://127.0.0.1:1", "127.0.0.1:door"])
 def test_a_process_ends_after_a_wrong_address(address):
     code = f"from psmds_dist.executor import connect; connect({address!r})"
@@ -477,6 +479,8 @@ def test_connecting_in_vain_is_a_sentence(tmp_path, monkeypatch):
                 connect(address)
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_a_cluster_that_loses_its_workers_for_good_ends_the_wait():
     """As far as Dask's setting goes; nobody but ourselves starts workers for a cluster of ours."""
     from dask import config

@@ -63,12 +63,16 @@ def said_by(tmp_path, method, work, **environment):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_a_forked_child_says_that_it_cannot_run_kernels(tmp_path):
     said = said_by(tmp_path, "fork", "refusal", NUMBA_THREADING_LAYER="omp")
     assert said.count("ForkError: this process was forked from one that had run kernels on GNU OpenMP") == 3
     assert "get_context('spawn')" in said
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_an_error_of_a_forked_child_reaches_the_parent(tmp_path):
     done = run(tmp_path, "fork", "embed", NUMBA_THREADING_LAYER="omp")
     assert done.returncode == 1
@@ -80,6 +84,8 @@ def test_a_forked_child_computes_with_numpy(tmp_path, layer):
     assert said_by(tmp_path, "fork", "arithmetic", NUMBA_THREADING_LAYER=layer) == "[True, True, True]"
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("method", "layer"), [("spawn", "omp"), pytest.param("fork", "workqueue", marks=pytest.mark.wide)]
 )

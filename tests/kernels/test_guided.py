@@ -136,6 +136,7 @@ def test_threads_and_streaming_change_no_bit(monkeypatch):
         assert_array_equal(again.history["mse"], alone.history["mse"])
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_workers_change_no_bit(client, tmp_path):
     t = digit_distances("shuffled")[:150, :150].copy()

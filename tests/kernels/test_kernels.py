@@ -182,6 +182,7 @@ def test_moving_onto_the_only_partner_removes_its_error():
     assert gains[0] == pytest.approx([(1 - 5) ** 2 + (4 - 0) ** 2 - 8, -8, sideways, sideways])
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_plain_python_passes_the_same_tests():
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "few"}

@@ -95,6 +95,7 @@ def test_a_start_from_landmarks_compiles_before_it_begins(dims, dtype, ahead):
     assert ahead == [signatures()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("dims", [1, 2, 3, 10])
 @pytest.mark.parametrize("refine", ["none", "panel", "full"])

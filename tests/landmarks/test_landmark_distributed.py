@@ -153,6 +153,8 @@ class Deadly(RowSource):
         self.panel.read(lo, hi, out)
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize("refine", ["none", "panel"])
 def test_a_worker_killed_while_its_task_runs_changes_nothing(client, inputs, tmp_path, refine):
     with_workers(client, 2)
@@ -174,6 +176,8 @@ def test_a_worker_killed_while_its_task_runs_changes_nothing(client, inputs, tmp
     assert np.array_equal(result.residual, wanted.point_stress_)
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_faults_found_by_workers_are_sentences(client, tmp_path):
     with_workers(client, 2)
     x = features()
@@ -189,6 +193,8 @@ def _held_bytes():
     return sum(cache._data.nbytes for cache in rows._HELD.values())
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_rows_are_let_go_after_a_fit(client, inputs):
     with_workers(client, 2)
     held = []

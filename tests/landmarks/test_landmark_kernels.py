@@ -294,6 +294,7 @@ def test_rows_are_not_written_to():
         assert_array_equal(rows, kept)
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_plain_python_passes_the_same_tests():
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "few"}

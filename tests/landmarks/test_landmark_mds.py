@@ -83,6 +83,7 @@ def others(mds):
 # --- what it recovers ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("given", ["distances", "points", "panel"])
 @pytest.mark.parametrize("selection", ["random", "maxmin", "kmeans++"])
@@ -135,6 +136,7 @@ def swiss_roll():
     return t, np.median([mds.normalized_stress_ for mds in solves])
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "refine", "share"),
@@ -154,6 +156,7 @@ def full_digits():
     return np.median([PatternSearchMDS(random_state=s).fit(sorted_digits()).normalized_stress_ for s in range(5)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("refine", "share"), [("none", 0.03), ("panel", 0.03), ("full", 0.01)])
 def test_digits_are_nearly_as_good_as_a_full_solve(refine, share):
     t, full = sorted_digits(), full_digits()
@@ -457,6 +460,7 @@ def test_duplicated_landmarks_are_no_harm_unless_all_are_one():
         LandmarkMDS(landmarks=list(range(20))).fit(squareform(pdist(x)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("turn", [0.0, 0.6])
 def test_landmarks_on_a_line_place_a_line_and_refuse_what_is_off_it(dtype, turn):
@@ -1036,6 +1040,8 @@ def test_refinement_through_the_panel_never_raises_what_it_is_judged_by():
         assert refined.result_.passes > 0
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_landmarks_stand_on_the_core_and_the_core_does_not_know_them():
     code = (
         "import sys, numpy as np\n"

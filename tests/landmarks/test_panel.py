@@ -479,6 +479,8 @@ build_panel(points_panel(npy_panel({points!r}, "float64"), LANDMARKS), {store!r}
 """
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_killed_build_goes_on(tmp_path):
     source, store = a_source(tmp_path, "points"), tmp_path / "p.zarr"
     code = KILLED.format(tests=os.path.dirname(__file__), points=str(tmp_path / "x.npy"), store=str(store))
@@ -634,6 +636,7 @@ def test_points_input_of_every_kind(tmp_path):
             np.testing.assert_array_equal(read_all(points_panel(table, LANDMARKS)), values())
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_panels_on_a_cluster_are_those_of_this_process(tmp_path):
     matrix = distances().astype("float32")

@@ -59,6 +59,7 @@ def traced_peak(work):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", ["axes", "guided"])
 def test_a_solve_holds_what_is_planned(rows, points, moves):
     config = SolverConfig(n_components=50, max_epochs=3, radius=1.0, moves=moves)
@@ -104,6 +105,7 @@ def test_a_check_holds_what_is_planned(rows):
     assert needs.total / 2 < peak < needs.total + needs.rows.min_limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refine", ["none", "panel"])
 def test_a_landmark_fit_holds_what_is_planned(points, refine):
     """Beside the panel, which is converted to a copy in memory, and the small map of the landmarks."""
@@ -130,6 +132,7 @@ class Snapshot:
         return float(self.x.sum())
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_a_worker_holds_as_many_copies_of_the_coordinates_as_are_planned():
     """A snapshot arrives while the one before is in use: one copy planned, or two plain arrays, would be too little."""

@@ -81,6 +81,7 @@ def folder(tmp_path_factory):
     return place
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_process_stays_inside_its_limit_and_an_interpreter(folder, kind):

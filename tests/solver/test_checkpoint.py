@@ -696,6 +696,7 @@ def on_a_dying_cluster(command, file, begun):
     return process.returncode, said
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_a_lost_scheduler_leaves_a_run_that_can_go_on(store, whole, tmp_path):
     """The scheduler dies under the command: the best map, exit code 75, and --resume without a cluster."""
@@ -710,6 +711,7 @@ def test_a_lost_scheduler_leaves_a_run_that_can_go_on(store, whole, tmp_path):
     np.testing.assert_array_equal(read_result(target).embedding, whole.embedding)
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_a_lost_scheduler_leaves_distances_that_go_on(tmp_path):
     """Exit code 75, and the same command without a cluster makes what is missing."""

@@ -81,6 +81,7 @@ def least_budget(t):
 # The monotone guarantee
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["metric", "random", "clusters"])
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("seed", [0, 1])
@@ -424,6 +425,7 @@ def test_the_fast_sequential_reference_is_the_plain_one(bad_moves):
     np.testing.assert_allclose(fast_errors, plain_errors, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_as_good_and_as_quick_as_the_sequential_algorithm(digits):
     t, n = digits, len(digits)
     scale = scale_of(t)

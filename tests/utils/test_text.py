@@ -153,6 +153,8 @@ def test_no_command_prints_control_characters(tmp_path, stored, matrix):
     assert r"map\x1b[31m\u202e.zarr already holds a result" in ended[1].output
 
 
+@pytest.mark.slow
+@pytest.mark.wide
 def test_a_real_terminal_gets_no_escape_sequence_of_a_name(tmp_path, stored):
     import os
     import pty
