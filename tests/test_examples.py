@@ -10,6 +10,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 PROMISES = {
     "rated_stimuli.py": ((), "nearest neighbour on the map shows the same digit"),
+    "seriation.py": ((), "rank correlation with the true order above 0.999: True"),
     "larger_than_memory.py": ((), "in this process, the same bits: True"),
     "own_source.py": ((), "near json: "),
     "million_points.py": (("20000",), "new points from the stored map, the same bits: True"),

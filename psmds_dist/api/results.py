@@ -133,12 +133,25 @@ def attributes_at(path: str | os.PathLike[str]) -> dict[str, Any]:
         return {}
 
 
-def export_stored(place: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Write the coordinates of a stored map, also of a landmark map; see `write_coordinates`."""
+def export_stored(place: str | os.PathLike[str], output: str | os.PathLike[str], *, sort: bool = False) -> None:
+    """Write the coordinates of a stored map, also of a landmark map, as they are or in the order of their first axis.
+
+    Raises
+    ------
+    InputError
+        For a suffix that `write_coordinates` does not know, or a sorted file that would not tell whose rows it holds.
+    """
     from psmds_dist.data.store import read_result as read
 
     arrays, _, ids = read(place)
-    write_coordinates(output, arrays["embedding"], ids, arrays["point_stress"])
+    x, stress = arrays["embedding"], arrays["point_stress"]
+    if not sort:
+        write_coordinates(output, x, ids, stress)
+        return
+    if Path(output).suffix.lower() == ".npy":
+        raise InputError(f"sorted rows need their ids, which {str(output)!r} does not hold: write a .csv or .tsv file.")
+    order = np.argsort(x[:, 0], kind="stable")
+    write_coordinates(output, x[order], [ids[k] if ids else str(k) for k in order], stress[order])
 
 
 def write_coordinates(

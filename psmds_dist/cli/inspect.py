@@ -67,7 +67,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
     with open_executor(cluster) as executor:
         executor.check_visible(source.location)
         stress = measure(source, found.embedding, executor, cluster.memory_limit)
-    print_result(stress_lines(stress))
+    print_result("\n".join(filter(None, (found.agreement, stress_lines(stress)))))
     if worst:
         rows = [[name, f"{value:.4f}"] for name, value in worst_points(stress, found.ids, worst)]
         print_result("\n" + table(["worst points", "point stress"], rows))
@@ -85,6 +85,7 @@ class _Map:
     ids: Sequence[str] | None
     seconds: float | None = None
     seed: int = 0
+    agreement: str = ""
 
 
 def _open_file(path: str, matrix: str | None) -> tuple[NpyRows | ZarrRows, _Map]:
@@ -107,7 +108,9 @@ def _open_result(path: str, matrix: str | None) -> tuple[NpyRows | ZarrRows, _Ma
     found = read_result(path)
     source = open_matrix(matrix or _matrix_of(found, path))
     facts = found.attributes
-    return source, _Map("pattern search", found.embedding, found.ids, float(facts["seconds"]), int(facts["seed"]))
+    agreement = str(facts.get("starts", {}).get("agreement", ""))  # a landmark map has no such record
+    seconds, seed = float(facts["seconds"]), int(facts["seed"])
+    return source, _Map("pattern search", found.embedding, found.ids, seconds, seed, agreement)
 
 
 def _matrix_of(found: Result, result: str) -> str:
@@ -146,8 +149,9 @@ def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
 @click.command()
 @click.argument("result", type=click.Path(exists=True))
 @click.argument("output", type=click.Path(dir_okay=False))
+@click.option("--sort", is_flag=True, help="Sort the rows by x1: the order of a map in one dimension.")
 @overwrite_option
-def export(result: str, output: str, overwrite: bool) -> None:
+def export(result: str, output: str, sort: bool, overwrite: bool) -> None:
     """Write the coordinates of RESULT to the file OUTPUT.
 
     OUTPUT ends in .csv or .tsv (with ids and point stress), or in .npy. Control characters in ids are escaped. An id
@@ -157,5 +161,5 @@ def export(result: str, output: str, overwrite: bool) -> None:
     from psmds_dist.api.results import export_stored
 
     require_output(output, overwrite, result)
-    export_stored(result, output)
+    export_stored(result, output, sort=sort)
     print_status(f"{output}: coordinates of {result}")

@@ -125,11 +125,11 @@ class Evidence:
         """Inverse of `as_arrays`."""
         return cls(saved["stresses"], float(saved["best"]), int(saved["found"]), int(saved["hops"]))
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, float | str]:
         """A few plain figures, for records."""
         spread = {"lowest": self.stresses.min(), "median": np.median(self.stresses), "highest": self.stresses.max()}
         counts = {"starts": self.starts, "found_this_map": self.found, "hops": self.hops}
-        return {**counts, **{name: float(value) for name, value in spread.items()}}
+        return {**counts, **{name: float(value) for name, value in spread.items()}, "agreement": self.describe()}
 
     def describe(self) -> str:
         """One sentence on how the starts agree; empty where there was one, or the stress is unknown."""

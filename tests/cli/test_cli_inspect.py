@@ -74,3 +74,14 @@ def test_coordinates_that_cannot_be_measured_get_a_sentence(place, points):
     assert "first 'other'" in refused("quality", "map.csv", "--matrix", "d.zarr")
     np.save("map.npy", points[:50])
     assert "shape (120, 4)" in refused("quality", "map.npy", "--matrix", "d.zarr")
+
+
+def test_a_sorted_export_is_the_order_along_the_first_axis(place):
+    run("ingest", "square.npy", "d.zarr", "--ids", "ids.txt", "-q")
+    run("fit", "d.zarr", "line.zarr", "-L", 1, "-q")
+    run("export", "line.zarr", "order.csv", "--sort")
+    run("export", "line.zarr", "plain.csv")
+    sorted_rows, plain_rows = ((place / name).read_text().splitlines()[1:] for name in ("order.csv", "plain.csv"))
+    assert sorted_rows == sorted(plain_rows, key=lambda row: float(row.split(",")[1]))
+    assert sorted_rows != plain_rows
+    assert "write a .csv or .tsv file" in refused("export", "line.zarr", "order.npy", "--sort")

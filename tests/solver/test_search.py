@@ -329,4 +329,5 @@ def test_evidence_comes_back_from_a_checkpoint_and_as_plain_figures():
         "lowest": 0.2,
         "median": 0.3,
         "highest": 0.4,
+        "agreement": given.describe(),
     }
