@@ -28,7 +28,7 @@ from psmds_dist.data.store import open_rows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
 from psmds_dist.ingest.build import build
 from psmds_dist.kernels.jit import available_threads
-from psmds_dist.kernels.warm import warm_up_scan, warm_up_solver
+from psmds_dist.kernels.warm import warm_up_gradients, warm_up_scan, warm_up_solver
 from psmds_dist.utils.atomic import is_free
 
 MARK = ".psmds-demo"
@@ -87,7 +87,9 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
         with _timed(say, "Compiling kernels, which are cached on disk"):
             executor.warm_up(partial(warm_up_solver, 2, "float32", 2))
             executor.warm_up(partial(warm_up_scan, "float32"))
-            warm_up_start("landmarks", SolverConfig(), "float32", executor)
+            executor.warm_up(partial(warm_up_gradients, 2, "float32"))
+            for start in ("search", "landmarks"):
+                warm_up_start(start, SolverConfig(), "float32", executor)
         maps = {example.name: _embed(example, output, executor, limit, say) for example in (small, large)}
     matrix = open_rows(output / "digits.zarr")
     alone = embed(matrix, SolverConfig(seed=0), InProcessExecutor())

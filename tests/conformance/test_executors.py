@@ -160,7 +160,7 @@ class ExecutorSuite:
         build(ArrayRows(distances(1000)), tmp_path / "store", InProcessExecutor())
         source = open_rows(tmp_path / "store")
         here = embed(source, SolverConfig(seed=1, max_epochs=4), InProcessExecutor(), init="random")
-        there = embed(source, SolverConfig(seed=1, max_epochs=4), executor, init="random", memory_limit="1 MB")
+        there = embed(source, SolverConfig(seed=1, max_epochs=4), executor, init="random", memory_limit="2 MB")
         assert there.plan.cached_share < 1 == here.plan.cached_share
         np.testing.assert_array_equal(there.solution.embedding, here.solution.embedding)
 
