@@ -47,7 +47,8 @@ class SearchStart:
     def _search(self, rows: Rows, classical: ClassicalMap, config: SolverConfig) -> Found:
         starts = None if isinstance(config.n_init, str) else config.n_init
         descents = starts or descents_of(len(rows), config.n_components, config.effort)
-        return search(rows, classical.x, config.seed, descents=descents, starts=starts)
+        early = config.effort != "best"
+        return search(rows, classical.x, config.seed, descents=descents, starts=starts, early=early)
 
     def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
         """Compile what finding the start calls, in this process."""

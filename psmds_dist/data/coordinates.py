@@ -55,15 +55,20 @@ class Coordinates:
     ids: list[str] | None = None
 
     def ordered(self, ids: Sequence[str] | None) -> Coordinates:
-        """The same in the order of ``ids``; in the order of the file where either has no names.
+        """The same in the order of ``ids``; in the order of the file where that has no names.
+
+        Names in the file alone may be row numbers, as `write_coordinates` gives them: then they tell the order.
 
         Raises
         ------
         InputError
             When the names are not the same.
         """
-        if ids is None or self.ids is None:
+        if self.ids is None:
             return self
+        if ids is None:
+            numbers = [str(row) for row in range(len(self.ids))]
+            return replace(self.ordered(numbers), ids=None) if set(self.ids) == set(numbers) else self
         wanted = _comparable(ids)
         places = {name: place for place, name in enumerate(self.ids)}
         missing = [row for row, name in enumerate(wanted) if name not in places]

@@ -52,7 +52,7 @@ EPS, SETTLED = 1e-3, 0.05
 MAX_EPOCHS = 200
 """Most epochs of a descent."""
 
-SWEEPS, GUIDED_SWEEPS = 10, 40
+SWEEPS, GUIDED_SWEEPS = 10, 150
 """Sweeps of majorization that end a descent; from `GUIDED_FROM` dimensions on they are all of it, for there moves along
 axes take long and few maps are traps."""
 
@@ -138,10 +138,11 @@ class Evidence:
         bound = _as_good(self.best)
         more = int(np.count_nonzero(self.stresses <= bound)) - self.found
         others = f", {more} more found one as good" if more else ""
-        hops = ", hops from the best of them did" if self.hops and not self.found else ""
         rest = self.stresses[self.stresses > bound]
         worse = f"; the next best {self._compare(float(rest.min()))}" if rest.size else ""
-        return f"{self.found} of {self.starts} starts found this map{others}{hops}{worse}"
+        hopped = self.hops and not self.found
+        told = f"{self.found} of {self.starts} starts found this map"
+        return f"{f'a hop found this map, none of {self.starts} starts did' if hopped else told}{others}{worse}"
 
     def _compare(self, stress: float) -> str:
         if self.best <= NEGLIGIBLE:  # a share of nothing tells nothing
@@ -175,7 +176,9 @@ def descents_of(n: int, n_components: int, effort: str) -> int:
     return max(1, round(share * min(MOST, max(fewest, usual))))
 
 
-def search(rows: Rows, classical: Floats, seed: int, *, descents: int, starts: int | None = None) -> Found:
+def search(
+    rows: Rows, classical: Floats, seed: int, *, descents: int, starts: int | None = None, early: bool = True
+) -> Found:
     """Search for the map of lowest stress.
 
     Parameters
@@ -189,14 +192,15 @@ def search(rows: Rows, classical: Floats, seed: int, *, descents: int, starts: i
     descents : int
         Most descents.
     starts : int, optional
-        Starts among them; half by default, or fewer where they agree. Hops use the rest, below `GUIDED_FROM`
-        dimensions.
+        Starts among them; half by default. Hops use the rest, below `GUIDED_FROM` dimensions.
+    early : bool
+        Whether the search ends where its starts agree.
     """
     pool = _Pool(rows, seed, classical.shape[1])
     most = starts or max(1, -(-descents // 2))
     for wanted in _rounds(most):
         pool.run(list(_starts(classical, seed, wanted)))
-        if starts is None and pool.evidence().agree:
+        if starts is None and early and pool.evidence().agree:
             return pool.outcome()
     sweeps_only = classical.shape[1] >= GUIDED_FROM
     for wanted in _rounds(0 if starts or sweeps_only else descents - most):  # sweeps alone leave no basin
@@ -265,7 +269,7 @@ class _Pool:
 
     def _descend(self, descents: Sequence[Descent]) -> list[tuple[float, Floats]]:
         n = len(self.rows)
-        x = np.stack([start.x for start in descents]).astype(np.float32)
+        x = np.ascontiguousarray(np.stack([start.x for start in descents]), dtype=np.float32)
         keys = range(self.count, self.count + len(descents))
         orders = np.stack([generator(self.seed, RandomStream.SEARCH_ORDERS, k).permutation(n) for k in keys])
         radii = np.array([start.radius for start in descents], np.float32)

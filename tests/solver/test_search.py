@@ -293,7 +293,7 @@ def evidence(*stresses, best=None, found=1, hops=0):
         ),
         (
             evidence(0.2, 0.3, best=0.1, found=0, hops=8),
-            "0 of 2 starts found this map, hops from the best of them did; the next best is 100.0% worse",
+            "a hop found this map, none of 2 starts did; the next best is 100.0% worse",
         ),
         (evidence(1e-6, 2e-5, 0.3, found=2), "2 of 3 starts found this map; the next best has a stress of 0.3"),
         (evidence(0.0, 0.0, found=2), "2 of 2 starts found this map"),
