@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from psmds_dist.core.stress import disparity
 from psmds_dist.core.types import Floats, Ints
 
 ROWS, COLUMNS = 100, 400
@@ -119,9 +120,6 @@ def agreement(maps: Sequence[Floats]) -> Floats:
     Returns
     -------
     (len(maps) - 1,) ndarray
-        Sum of squared differences after the best translation, rotation, reflection and scaling
-        (`scipy.spatial.procrustes`).
+        As `psmds_dist.core.stress.disparity` gives it.
     """
-    from scipy.spatial import procrustes
-
-    return np.array([procrustes(maps[0], other)[2] for other in maps[1:]])
+    return np.array([disparity(maps[0], other) for other in maps[1:]])
