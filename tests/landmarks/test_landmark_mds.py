@@ -439,7 +439,7 @@ def test_what_is_no_landmark_map_is_not_loaded(tmp_path):
         LandmarkMDS.load(tmp_path / "nothing")
 
 
-# --- degenerate input (issue 3) ---
+# --- degenerate input ---
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
