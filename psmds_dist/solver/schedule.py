@@ -165,7 +165,7 @@ class Schedule:
     def starting_points(self) -> Floats:
         """Uniform coordinates whose root mean square distance is that of the data, shape ``(L, n)``."""
         dims = self.config.n_components
-        half = self.scale * math.sqrt(3 / (2 * dims))
+        half = self.scale * uniform_half(dims)
         return generator(self.config.seed, RandomStream.START).uniform(-half, half, (dims, self.layout.n))
 
     def jittered(self, state: State) -> State:
@@ -178,6 +178,11 @@ class Schedule:
         count = min(self.layout.count, -(-points // self.layout.rows))
         chosen = generator(self.config.seed, RandomStream.SAMPLE).permutation(self.layout.count)[:count]
         return tuple(sorted(int(b) for b in chosen))
+
+
+def uniform_half(dims: int) -> float:
+    """Largest uniform coordinate, either way, with which the root mean square distance of points is 1."""
+    return math.sqrt(3 / (2 * dims))
 
 
 def halves(layout: Layout, seed: int, epoch: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from psmds_dist.core.config import GUIDED_FROM, RADIUS_TOL
 from psmds_dist.core.rng import RandomStream, generator
 from psmds_dist.core.stress import disparity
-from psmds_dist.core.types import Floats, Rows
+from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.descent import descend
 from psmds_dist.kernels.gradient import row_gradients
+from psmds_dist.solver.schedule import uniform_half
 
 ROUND = 8
 """Descents of a round, which threads share."""
@@ -216,7 +217,7 @@ def _rounds(count: int) -> Iterator[range]:
 
 def _starts(classical: Floats, seed: int, which: Sequence[int]) -> Iterator[Descent]:
     """Starts of the given numbers: the first ones from classical scaling, the others random."""
-    half = math.sqrt(3 / (2 * classical.shape[1]))  # as `Schedule.starting_points` spreads them
+    half = uniform_half(classical.shape[1])
     for k in which:
         if k < len(CLASSICAL_RADII):
             yield Descent("classical", classical.T, CLASSICAL_RADII[k])
@@ -253,16 +254,18 @@ class _Pool:
 
     def hop(self, which: Sequence[int]) -> None:
         """Put a few points of the best map elsewhere, or shake all of them, in turn."""
+        points = np.arange(len(self.rows))
+        errors, _ = row_gradients(self.rows, points, points, self._best.x)
+        worst = np.argsort(-errors, kind="stable")
         shaken = (self._best._replace(radius=HOP_RADII[k // 2 % len(HOP_RADII)]) for k in which if k % 2)
-        self._descend([*(self._moved(k) for k in which if k % 2 == 0), *shaken])
+        self._descend([*(self._moved(k, worst) for k in which if k % 2 == 0), *shaken])
         self.hops += len(which)
 
-    def _moved(self, key: int) -> Descent:
+    def _moved(self, key: int, worst: Ints) -> Descent:
         """The best map with some of its worst points turned to random directions."""
-        x, points = self._best.x.copy(), np.arange(len(self.rows))
-        count, draw = max(2, round(MOVED * points.size)), generator(self.seed, RandomStream.SEARCH_HOPS, key)
-        errors, _ = row_gradients(self.rows, points, points, x)
-        some = draw.choice(np.argsort(-errors, kind="stable")[: 3 * count], min(count, points.size), replace=False)
+        x, n = self._best.x.copy(), len(self.rows)
+        count, draw = max(2, round(MOVED * n)), generator(self.seed, RandomStream.SEARCH_HOPS, key)
+        some = draw.choice(worst[: 3 * count], min(count, n), replace=False)
         directions = draw.standard_normal((self.dims, some.size))
         x[:, some] = directions * np.sqrt(np.square(x[:, some]).sum(axis=0) / np.square(directions).sum(axis=0))
         return Descent(self._best.name, x, MOVED_RADIUS)
