@@ -107,7 +107,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class MultiplySquares:
-    """Squared dissimilarities times a block of vectors, ``(c, n)``."""
+    """Squared dissimilarities times a block of vectors, one a line: ``(c, n)``."""
 
     rows: CachedRows
     block: Floats
