@@ -102,6 +102,10 @@ def worst_points(stress: Stress, ids: Sequence[str] | None, count: int) -> list[
     return [(ids[k] if ids else str(k), float(stress.point_stress[k])) for k in order]
 
 
+ROUNDING = 16 * float(np.finfo(float).eps)
+"""Extent of a map, as a share of its largest coordinate, that rounding alone explains."""
+
+
 def disparity(x: Floats, y: Floats) -> float:
     """Procrustes disparity of two maps: 0 for the same shape, 1 for nothing in common.
 
@@ -113,10 +117,19 @@ def disparity(x: Floats, y: Floats) -> float:
     x, y : (n, L) ndarray
         Maps of the same points.
     """
-    a, b = (np.asarray(z, float) - np.mean(z, axis=0, dtype=float) for z in (x, y))
-    norm = math.sqrt(float(np.square(a).sum() * np.square(b).sum()))
-    if norm == 0:
-        return 1.0
+    a, b = _unit_size(x), _unit_size(y)
     # einsum, not matmul: the order of BLAS sums may depend on its threads
-    cosine = np.linalg.svd(np.einsum("ij,ik->jk", a, b), compute_uv=False).sum() / norm
+    cosine = np.linalg.svd(np.einsum("ij,ik->jk", a, b), compute_uv=False).sum()
     return max(0.0, 1.0 - float(cosine) ** 2)
+
+
+def _unit_size(x: Floats) -> Floats:
+    """The map centred and with squares that sum to 1; zeros for a single place."""
+    largest = float(np.abs(x).max(initial=0.0)) or 1.0  # first, so that no sum or square overflows
+    centred = np.asarray(x, float) / largest
+    centred -= centred.mean(axis=0)
+    spread = float(np.abs(centred).max(initial=0.0))
+    if spread <= ROUNDING:
+        return np.zeros_like(centred)
+    centred /= spread
+    return centred / math.sqrt(float(np.square(centred).sum()))

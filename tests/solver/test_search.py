@@ -106,7 +106,14 @@ def test_turned_mirrored_moved_and_scaled_maps_have_no_disparity(dims):
 
 def test_a_map_of_one_place_has_nothing_in_common():
     x = np.random.default_rng(0).normal(size=(10, 2))
-    assert disparity(x, np.ones((10, 2))) == disparity(np.zeros((10, 2)), x) == 1
+    assert disparity(x, np.ones((10, 2))) == disparity(np.zeros((10, 2)), x) == disparity(np.full((10, 2), 0.1), x) == 1
+
+
+@pytest.mark.parametrize("exponent", [-1000, -400, 400, 1000])
+def test_the_disparity_of_maps_of_any_size_is_the_same(exponent):
+    """Also where the squares of their coordinates overflow or vanish."""
+    x, y = np.random.default_rng(0).normal(size=(2, 20, 2))
+    assert disparity(x * 2.0**exponent, y * 2.0**exponent) == disparity(x, y) == pytest.approx(procrustes(x, y)[2])
 
 
 # --- known answers --------------------------------------------------------------------------------------------
