@@ -8,19 +8,24 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # tests wait for other processes half of the time: two at once are nearly twice as fast
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
-.PHONY: demo test test-wide test-all test-lowest test-pythons lint bench bench-quick mutants fuzz chaos audit picture clean
+.PHONY: demo test test-wide test-all test-cluster test-lowest test-pythons lint bench bench-quick mutants fuzz chaos audit picture clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -m 'not wide' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -q -m 'not wide and not cluster' $(SIDE_BY_SIDE)
 
 # broader searches: fuzzing, chaos runs, interrupts at many moments, every way to lose an output stream
 test-wide: $(READY)
-	$(BIN)/python -m pytest -q -m wide $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -q -m 'wide and not cluster' $(SIDE_BY_SIDE)
 
 test-all: test test-wide
+
+# on real schedulers and networks of this machine; what is missing is installed where that is possible, and skipped elsewhere
+test-cluster: $(READY)
+	.ci/clusters
+	$(BIN)/python -m pytest -q -m cluster -rs tests/lab
 
 # a subset of the tests with the lowest supported dependencies, and with other installed versions of Python
 test-lowest: $(READY)
