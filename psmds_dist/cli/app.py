@@ -11,6 +11,7 @@ from psmds_dist import __version__
 from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan
 from psmds_dist.cli.exits import Interrupted, Resumable, resume_hint
 from psmds_dist.core.errors import ClusterLost, PsmdsError
+from psmds_dist.deploy.settings import prepare_process
 from psmds_dist.utils.signals import Interrupts, sigterm_as_interrupt
 from psmds_dist.utils.text import escaped_lines
 
@@ -80,6 +81,7 @@ def main() -> None:
     psmds fit matrix.zarr map.zarr             compute a map
     psmds export map.zarr map.csv              write its coordinates with ids
     """  # noqa: D301
+    prepare_process()
 
 
 for _command in (
