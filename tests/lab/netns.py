@@ -54,14 +54,14 @@ class Network:
         self.close()
 
     def _build(self) -> None:
-        _ip("netns", "add", self._namespace(0))
-        _ip("-n", self._namespace(0), "link", "add", "br0", "type", "bridge")
-        _ip("-n", self._namespace(0), "link", "set", "br0", "up")
+        _ip("netns", "add", self.namespace(0))
+        _ip("-n", self.namespace(0), "link", "add", "br0", "type", "bridge")
+        _ip("-n", self.namespace(0), "link", "set", "br0", "up")
         for host in self.hosts:
             self._add(host)
 
     def _add(self, host: int) -> None:
-        bridge, own, port = self._namespace(0), self._namespace(host), f"port{host}"
+        bridge, own, port = self.namespace(0), self.namespace(host), f"port{host}"
         _ip("netns", "add", own)
         _ip("link", "add", "eth0", "netns", own, "type", "veth", "peer", "name", port, "netns", bridge)
         _ip("-n", bridge, "link", "set", port, "master", "br0", "up")
@@ -69,7 +69,8 @@ class Network:
         for device in ("lo", "eth0"):
             _ip("-n", own, "link", "set", device, "up")
 
-    def _namespace(self, host: int) -> str:
+    def namespace(self, host: int) -> str:
+        """Name of the namespace of a host; 0 is that of the bridge."""
         return f"{self.name}-{host}"
 
     def address(self, host: int) -> str:
@@ -89,7 +90,7 @@ class Network:
             More options of unshare, such as ``--mount`` for mounts that only this command sees.
         """
         inside = ["unshare", "--uts", *unshare, "sh", "-c", AS_HOST, f"host{host}", *map(str, command)]
-        return ["ip", "netns", "exec", self._namespace(host), *inside]
+        return ["ip", "netns", "exec", self.namespace(host), *inside]
 
     def run(self, host: int, command: Sequence[object], timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run a command on a host and return its output, whatever its exit code."""
@@ -106,15 +107,15 @@ class Network:
 
     def cut(self, host: int) -> None:
         """Take the link of a host down at the switch: packets are lost, and nobody is notified."""
-        _ip("-n", self._namespace(0), "link", "set", f"port{host}", "down")
+        _ip("-n", self.namespace(0), "link", "set", f"port{host}", "down")
 
     def mend(self, host: int) -> None:
         """Undo `cut`."""
-        _ip("-n", self._namespace(0), "link", "set", f"port{host}", "up")
+        _ip("-n", self.namespace(0), "link", "set", f"port{host}", "up")
 
     def kill(self, host: int) -> None:
         """Kill every process on a host, as the loss of its power does."""
-        kill_processes(self._namespace(host))
+        kill_processes(self.namespace(host))
 
     def close(self) -> None:
         """Kill all processes and remove all hosts."""
