@@ -1,7 +1,6 @@
 """Clusters whose network fails: links that are cut, processes that are stopped, hosts without the data."""
 
 import json
-import os
 import signal
 import sys
 import time
