@@ -187,7 +187,7 @@ def test_a_host_without_the_data_is_named(cluster):
     cluster.start(4, "worker", "--threads", "1", "--name", "w4", blind=True)
     cluster.connected(4)
     command = [PSMDS, "fit", cluster.store, cluster.place / "map.zarr", "--tls", cluster.place / "tls"]
-    done = cluster.network.run(CLIENT, [*command, "--scheduler-file", cluster.place / "cluster.json"])
+    done = cluster.network.run(CLIENT, [*command, "--cluster", cluster.place / "cluster.json"])
     assert done.returncode == 1, done.stderr
     assert re.search(rf"10\.77\.0\.4.* cannot see {cluster.store}", done.stderr), done.stderr
     assert "Traceback" not in done.stderr
