@@ -96,7 +96,7 @@ def _stand_ins(count: int) -> Iterator[Any]:
         hosts = [subprocess.Popen([*command, f"stand-in-{k}", str(share)]) for k, share in enumerate(shares)]
         try:
             with Client(cluster, set_as_default=False) as client:
-                client.wait_for_workers(count, timeout=240)
+                client.wait_for_workers(count, timeout=900)
                 yield client
         finally:
             for host in hosts:

@@ -192,5 +192,5 @@ def test_a_host_without_the_data_is_named(cluster):
     command = [PSMDS, "fit", cluster.store, cluster.place / "map.zarr", "--tls", cluster.place / "tls"]
     done = cluster.network.run(CLIENT, [*command, "--cluster", cluster.place / "cluster.json"])
     assert done.returncode == 1, done.stderr
-    assert re.search(rf"10\.77\.0\.4.* cannot see {cluster.store}", done.stderr), done.stderr
+    assert re.search(rf"10\.77\.0\.4:\d+ on host4\) cannot read {cluster.store}", done.stderr), done.stderr
     assert "Traceback" not in done.stderr
