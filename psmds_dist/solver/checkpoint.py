@@ -184,6 +184,7 @@ class DirectoryStream(CheckpointStream):
             self._checkpoint.write(state_name(self._name, number, self._checkpoint.token), arrays)
             saved = True
         except OSError as error:
+            require_owner(self._checkpoint.folder)  # otherwise the loss is the reason
             self._checkpoint.say(f"the run continues, but its checkpoint was not saved: {error}")
             saved = False
         self._checkpoint.rest(time.monotonic() - began)

@@ -22,7 +22,7 @@ source only.
 
 What remains needs a loser that is stopped within these microseconds, and one of the following: it is killed before it
 can rename back; its chunk of another source lands in a store that was begun anew at the same path; it replaces a file
-other than a state, where the last rename counts; it removes the lock file of its successor, which then ends as well.
+other than a state, where the last rename counts.
 
 Only local and network file systems are supported. An object store needs a `Claim` that reads and replaces an object by
 conditional writes; everything else here stays the same.
@@ -53,6 +53,9 @@ INTERVAL = 5.0
 
 LEASE = 60.0
 """Seconds without a heartbeat after which an owner counts as dead; a busy file server may delay a few."""
+
+ATTEMPTS, PAUSE = 5, 0.1
+"""Attempts to read a lock file that is missing, perhaps for a moment, and the seconds after each."""
 
 LARGEST = 4096
 """Bytes of a lock file that are read."""
@@ -152,12 +155,14 @@ class Claim:
 
     def _found(self) -> Owner | None:
         """Owner in the lock file; None if there is no file in its directory."""
-        try:
-            return read_owner(self.file)
-        except FileNotFoundError:
-            return None if os.path.isdir(os.path.dirname(self.file)) else self.owner
-        except OSError:
-            return self.owner
+        for _ in range(ATTEMPTS):
+            try:
+                return read_owner(self.file)
+            except FileNotFoundError:
+                time.sleep(PAUSE)
+            except OSError:
+                return self.owner
+        return None if os.path.isdir(os.path.dirname(self.file)) else self.owner
 
 
 class Heartbeat(threading.Thread):

@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -143,11 +144,20 @@ def _release(place: Path, file: Path, held: Held) -> None:
             return
         if held.claim is not None:
             held.claim.require()
-        if held.claim is not None or _is_current(held.handle, file):
-            with suppress(OSError):
-                file.unlink()  # before releasing the lock, so that no process locks an unlinked file
+        _remove(file, held.handle)
     finally:
         os.close(held.handle)
+
+
+def _remove(file: Path, handle: int) -> None:
+    """Remove a lock file before its lock is released, so that no process locks an unlinked file."""
+    aside = _beside(file)
+    with suppress(OSError):
+        os.rename(file, aside)
+        if _is_current(handle, aside):
+            aside.unlink()
+        else:  # that of a successor
+            os.rename(aside, file)
 
 
 def _take(place: Path, file: Path) -> Held | None:
@@ -204,7 +214,7 @@ def _become_owner(place: Path, opened: _Opened) -> Held:
 
 def _replace(opened: _Opened, owner: Owner) -> tuple[int, bool]:
     """Replace a lock file by one of another owner, and return its handle and whether it is locked."""
-    fresh = opened.file.with_name(f"{opened.file.name}-{owner.key[:12]}")
+    fresh = _beside(opened.file)
     handle = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         locked = _flock(handle)
@@ -217,6 +227,10 @@ def _replace(opened: _Opened, owner: Owner) -> tuple[int, bool]:
     with suppress(OSError):  # for an owner whose directory cache still has the old file
         os.truncate(opened.handle, 0)
     return handle, bool(locked)
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f"{file.name}-{uuid.uuid4().hex[:12]}")
 
 
 def _refusal(place: Path, opened: _Opened) -> StorageError:
