@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -12,10 +13,12 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from psmds_dist.api.results import read_result
 from psmds_dist.core.errors import InputError, OwnershipLost, StorageError
 from psmds_dist.data.store import create, is_unfinished, write_result
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
@@ -23,6 +26,7 @@ from psmds_dist.utils import lease, locks
 from psmds_dist.utils.atomic import atomic_directory
 from psmds_dist.utils.lease import Owner, job_of, owner_of
 from psmds_dist.utils.locks import claim_on, exclusive_lock, require_owner
+from tests.cli.commands import run
 
 
 @pytest.fixture
@@ -591,3 +595,49 @@ def test_whatever_ends_a_block_a_loss_is_what_is_reported(tmp_path):
         replaced(tmp_path / "map")
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == [".map.lock"]
+
+
+# --- a fit that is stopped --------------------------------------------------------------------------------------
+
+STOPPING = [sys.executable, Path(__file__).parents[1] / "stopping.py"]
+
+OPTIONS = ["--init", "random", "--radius-tol", "0.05", "--starts", "1", "--no-polish", "--resume", "-q"]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A matrix, and the map of a run without disturbances."""
+    folder = tmp_path_factory.mktemp("plain")
+    points = np.random.default_rng(0).normal(size=(300, 5))
+    np.save(folder / "matrix.npy", np.linalg.norm(points[:, None] - points, axis=2).astype("float32"))
+    run("fit", folder / "matrix.npy", folder / "map.zarr", *OPTIONS)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["state", "map"])
+def test_a_fit_that_was_stopped_writes_nothing_after_another_took_it_over(plain, tmp_path, moment):
+    """Without locks, and stopped between its last look at the lock file and the renaming of what it has written."""
+    waiting = tmp_path / "waiting"
+    target = tmp_path / "out/map.zarr"
+    arguments = [waiting, "fit", plain / "matrix.npy", target, *OPTIONS]
+    how = {"env": {**os.environ, "NO_LOCKS": "1"}, "stderr": subprocess.PIPE, "text": True}
+    first = subprocess.Popen([*STOPPING, moment, *arguments], **how)
+    try:
+        wait_until(lambda: waiting.exists() or first.poll() is not None, 120)
+        first.send_signal(signal.SIGSTOP)
+        second = subprocess.run([*STOPPING, "never", *arguments], **how, check=False)
+        assert second.returncode == 0, second.stderr
+        assert f"may be in use by process {first.pid} on" in second.stderr
+        waiting.unlink()
+        first.send_signal(signal.SIGCONT)
+        _, said = first.communicate(timeout=60)
+    finally:
+        first.kill()
+        first.communicate()
+    assert first.returncode == 1, said
+    assert re.fullmatch(r"Error: .*/map.zarr(\.checkpoint)? was taken over by another process, which .*\n", said)
+    assert os.listdir(tmp_path / "out") == ["map.zarr"]
+    found, expected = read_result(target), read_result(plain / "map.zarr")
+    np.testing.assert_array_equal(found.raw_embedding, expected.raw_embedding)
+    np.testing.assert_array_equal(found.embedding, expected.embedding)
