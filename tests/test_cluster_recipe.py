@@ -19,8 +19,8 @@ from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.core.types import InputError
+from psmds_dist.deploy.settings import worker_environment
 from psmds_dist.executor import connect, write_certificates
-from psmds_dist.executor.cluster import WORKER_ENVIRONMENT
 
 README = Path(__file__).parent.parent / "cluster" / "README.md"
 
@@ -106,7 +106,7 @@ def _try_recipe(cluster, shared, jobs, python):
     assert listening == {"127.0.0.1"}
     with Client(scheduler_file=str(shared / "cluster.json")) as client:
         for environment in client.run(lambda: dict(os.environ)).values():
-            assert environment.items() >= WORKER_ENVIRONMENT.items()  # not replaced by Dask's own
+            assert environment.items() >= worker_environment().items()  # not replaced by Dask's own
         peaks = client.run(lambda: psutil.Process().memory_info().rss / 2**20)
         print("MiB of an idle worker after a job:", [round(peak) for peak in peaks.values()])
 
@@ -140,7 +140,7 @@ def test_the_recipe_with_tls(shared):
 def test_the_variables_are_those_of_our_own_clusters():
     start, *_ = blocks("bash")
     (line,) = [line for line in start.splitlines() if line.startswith("export MALLOC")]
-    assert dict(pair.split("=") for pair in line.split()[1:]) == WORKER_ENVIRONMENT
+    assert dict(pair.split("=") for pair in line.split()[1:]) == worker_environment()
 
 
 @pytest.mark.parametrize(("code", "again"), [(0, False), (1, False), (75, True), (130, True)])
