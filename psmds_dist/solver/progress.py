@@ -45,6 +45,9 @@ HEARTBEAT = 10.0
 OVERHEAD = 0.01
 """Largest share of the time that may go into writing."""
 
+LONGEST = 30.0
+"""Most seconds between two writes."""
+
 PATIENCE = 5.0
 """Seconds that the end of a run waits for a file system that hangs."""
 
@@ -158,7 +161,7 @@ class Progress:
         """Progress of a run that begins."""
         now = time.time()
         return cls(
-            command=shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+            command=shlex.join([_program(), *sys.argv[1:]]),
             directory=os.path.abspath(os.curdir),
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -197,6 +200,12 @@ class Progress:
             if not _fits(values.get(item.name, item.default), str(item.type)):
                 raise ValueError(f"its {item.name} is {values[item.name]!r}")
         return cls(**values)
+
+
+def _program() -> str:
+    """Name of the program of this process."""
+    name = os.path.basename(sys.argv[0])
+    return "psmds" if sys.argv[0].endswith(os.path.join("psmds_dist", "__main__.py")) else name
 
 
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
@@ -412,7 +421,7 @@ class Recorder(NullRecorder):
         """Write, and return the seconds until the next time."""
         began = time.monotonic()
         self._write()
-        return max(INTERVAL, (time.monotonic() - began) / OVERHEAD)
+        return min(LONGEST, max(INTERVAL, (time.monotonic() - began) / OVERHEAD))
 
     def _write(self) -> None:
         now, cluster = time.time(), self._cluster()
