@@ -12,7 +12,7 @@ import click
 
 from psmds_dist.cli.output import print_result
 
-WHERE = ("cluster", "workers", "scheduler", "scheduler_file", "tls")
+WHERE = ("cluster", "workers", "tls")
 """Parameters of commands that say where they run, which the job decides."""
 
 _COMMAND = f"{__name__}.command"
@@ -60,7 +60,7 @@ def submit(dry_run: bool, interface: str | None, options: tuple[str, ...]) -> No
         target=target,
         directory=os.getcwd(),
         options=options,
-        on_workers="workers" in parameters,
+        on_workers="cluster" in parameters,
         interface=interface,
     )
     if dry_run:

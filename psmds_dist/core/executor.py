@@ -16,6 +16,22 @@ class MemoryUsage(NamedTuple):
     peak: int
 
 
+class ClusterState(NamedTuple):
+    """What an executor knows of its workers without asking them."""
+
+    workers: int
+    """Workers that are connected."""
+
+    lost: int = 0
+    """Workers that were connected and are not any more."""
+
+    bytes_read: int | None = None
+    """Bytes of rows that they have read; None where that is unknown."""
+
+    dashboard: str = ""
+    """Address of a page about the workers; empty where there is none."""
+
+
 class Executor(ABC):
     """Runs work over blocks of rows, in this process or on workers elsewhere.
 
@@ -74,6 +90,10 @@ class Executor(ABC):
     def peak_memory(self) -> dict[str, int]:
         """Peak resident bytes of each process that works, by name."""
         return {name: usage.peak for name, usage in self.memory_usage().items()}
+
+    def cluster_state(self) -> ClusterState | None:
+        """State of the workers; any thread may ask, and nothing is sent. Default: None, for unknown."""
+        return None
 
     def check_visible(  # noqa: B027 - a default
         self, path: str, advice: str = "put it where all machines can read it"

@@ -59,7 +59,7 @@ if [ "$on_workers" = yes ] && [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
         kill -0 "$scheduler" || exit 1
         sleep 0.2
     done
-    run+=(--scheduler-file "$cluster" --tls "$allocation/tls")
+    run+=(--cluster "$cluster" --tls "$allocation/tls")
 fi
 
 # a step, for Slurm sends it SIGTERM before it pre-empts this job

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError
+from psmds_dist.solver.progress import remove_progress
 from psmds_dist.solver.state_file import (
     STATE,
     UNFINISHED,
@@ -85,6 +86,22 @@ class CheckpointStream(ABC):
 
 class CheckpointStore(ABC):
     """Saved states of one run, in streams."""
+
+    folder: Path | None = None
+    """Directory of the states; None where nothing is saved."""
+
+    overwrite: bool = False
+    """Whether another run's states are removed once the run begins."""
+
+    @property
+    def found(self) -> bool:
+        """Whether there is something to continue from."""
+        return False
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the run continues from what is there."""
+        return self.found and not self.overwrite
 
     @abstractmethod
     def attach(self, identity: Identity) -> None:
@@ -237,6 +254,8 @@ class DirectoryCheckpoint(CheckpointStore):
         directory.
     """
 
+    folder: Path
+
     def __init__(
         self,
         folder: str | os.PathLike[str],
@@ -336,6 +355,7 @@ class DirectoryCheckpoint(CheckpointStore):
         for path in [*self.states(), *filter(is_state, unfinished)]:
             with suppress(OSError):
                 path.unlink()
+        remove_progress(self.folder)
         with suppress(OSError):
             self.folder.rmdir()
 
