@@ -15,8 +15,8 @@ from psmds_dist.core.errors import InputError
 LEAD = 120
 """Seconds before the time limit at which the command is asked to end."""
 
-UNQUOTED = re.compile(r"([^\w@%+=:,./\[\]-])")
-"""Characters that Slurm takes as they are only after a backslash."""
+PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+")
+"""Options that a script may hold without quotes."""
 
 RESERVED = {
     "--wrap": "the command after '--' takes its place",
@@ -108,7 +108,8 @@ def _joined(options: Sequence[str]) -> list[str]:
 
 
 def _quoted(option: str) -> str:
-    return UNQUOTED.sub(r"\\\1", option)
+    """Quote an option as Slurm reads it, which is not as a shell does."""
+    return option if PLAIN.fullmatch(option) else '"' + re.sub(r'(["\\])', r"\\\1", option) + '"'
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def submit(text: str) -> Submitted:
     number = _slurm(["sbatch", "--parsable"], text).split(";")[0].strip()
     known = _slurm(["scontrol", "show", "job", number])
     log = re.search(r"^\s*StdOut=(.*)$", known, re.MULTILINE)
-    return Submitted(number, log[1] if log else "")
+    return Submitted(number, log[1].replace("%%", "%") if log else "")
 
 
 def _slurm(command: list[str], text: str | None = None) -> str:

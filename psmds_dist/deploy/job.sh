@@ -6,7 +6,7 @@ say() {
 # it is given for that, nor one that reaches its time limit.
 start_again() {
     {
-        ls "$target.checkpoint" | cut -d. -f1,2
+        find "$target.checkpoint" -name '*.npz' -printf '%f\n' | cut -d. -f1,2   # stream and number of each state
         find "$target" -type f
     } 2>/dev/null | sort -u | cksum >>"$private/saved"
     if [ -n "$(tail -n 3 "$private/saved" | uniq -c | awk '$1 == 3')" ]; then
@@ -19,14 +19,15 @@ start_again() {
 
 # psmds saves the best map so far and ends with code 130
 interrupt() {
-    kill -TERM "$(cat "$allocation/pid")" 2>/dev/null
+    { kill -TERM "$(cat "$allocation/pid")"; } 2>/dev/null
 }
 
 restart=${SLURM_RESTART_COUNT:-0}
 private=$target.job-$SLURM_JOB_ID   # of this job
 allocation=$private/$restart        # of this start of it; workers of an earlier one end when theirs is gone
 rm -rf "$private"/[0-9]*
-mkdir -p -m 700 "$private" && mkdir "$allocation" || exit 1
+[ -d "$private" ] || mkdir -m 700 "$private" || exit 1
+mkdir "$allocation" || exit 1
 trap 'rm -rf "$allocation"' EXIT
 trap interrupt TERM
 
