@@ -32,7 +32,16 @@ def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[E
     Notes and warnings of the library are printed meanwhile, and a run that is already complete ends the command.
     """
     _check_cluster(cluster)
-    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), _executor(cluster) as executor:
+    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), _recorded(cluster) as executor:
+        yield executor
+
+
+@contextmanager
+def _recorded(cluster: ClusterOptions) -> Iterator[Executor]:
+    """Yield the executor, with a performance report of its work where one is wanted."""
+    from psmds_dist.executor import performance_report
+
+    with _executor(cluster) as executor, performance_report(executor, cluster.performance_report):
         yield executor
 
 

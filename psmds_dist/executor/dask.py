@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import psutil
 
-from psmds_dist.core.executor import Executor, MemoryUsage
+from psmds_dist.core.executor import ClusterState, Executor, MemoryUsage
 from psmds_dist.core.types import InputError, WorkerError
 from psmds_dist.data import cache
 from psmds_dist.executor._dask_internals import client_status
@@ -55,6 +56,7 @@ class DaskExecutor(Executor):
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < np.inf:
             raise InputError(f"deadline must be a positive number of seconds, not {deadline!r}.")
         self._client = client
+        self._dashboard = _dashboard_of(client)
         self._pool = WorkerPool(client, deadline)
         self._stragglers = StragglerDetector(deadline)
         self._plugins: list[str] = []
@@ -82,6 +84,24 @@ class DaskExecutor(Executor):
                 )
         if not replies:
             raise self._pool.no_worker_answers()
+
+    @contextlib.contextmanager
+    def by_tasks(self) -> Iterator[None]:
+        """Call by tasks only, which Dask can record, for the length of a with block; its client is the current one.
+
+        Raises
+        ------
+        InputError
+            When the scheduler lacks Bokeh, with which it draws what it records.
+        """
+        if not self._client.run_on_scheduler(_has_bokeh):
+            raise InputError("a performance report needs Bokeh where the scheduler runs: pip install bokeh there.")
+        self._pool.direct_calls = False
+        try:
+            with self._client.as_current():
+                yield
+        finally:
+            self._pool.direct_calls = True
 
     @property
     def n_workers(self) -> int:
@@ -122,6 +142,11 @@ class DaskExecutor(Executor):
         except Exception as error:
             raise translate_error(error)  # noqa: B904 - it has its cause
 
+    def cluster_state(self) -> ClusterState:
+        """Workers as the scheduler had them when it was asked last."""
+        pool = self._pool
+        return ClusterState(len(pool.connected), pool.lost, pool.bytes_read(), self._dashboard)
+
     def check_visible(self, path: str, advice: str = "put it where all machines can read it") -> None:
         """Refuse a path that a worker cannot see; remote stores are found out when they are read."""
         if "://" in path and not path.startswith("memory:"):
@@ -151,6 +176,17 @@ class DaskExecutor(Executor):
             self._pool.run_later(cache.clear_row_cache, self._pool.connected.keys() - freed.keys())
             while self._plugins:
                 self._pool.broadcast(partial(self._client.unregister_worker_plugin, self._plugins.pop()))
+
+
+def _dashboard_of(client: Client) -> str:
+    """Address of the scheduler's dashboard; empty where it has none."""
+    with contextlib.suppress(KeyError, OSError):
+        return str(client.dashboard_link or "")
+    return ""
+
+
+def _has_bokeh() -> bool:
+    return importlib.util.find_spec("bokeh") is not None
 
 
 def _require_connected(client: Client) -> None:
