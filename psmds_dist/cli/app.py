@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from psmds_dist import __version__
-from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan
+from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan, processes
 from psmds_dist.cli.exits import Interrupted, Resumable, resume_hint
 from psmds_dist.core.errors import ClusterLost, PsmdsError
 from psmds_dist.utils.signals import Interrupts, sigterm_as_interrupt
@@ -93,5 +93,7 @@ for _command in (
     inspect.export,
     admin.certificates,
     admin.demo,
+    processes.scheduler,
+    processes.worker,
 ):
     main.add_command(_command)
