@@ -1,4 +1,4 @@
-"""Print the installed versions of what a psmds image contains, one per line, as constraints for pip."""
+"""Print the installed versions of what a psmds image contains, one per line, as in cluster/requirements.txt."""
 
 from __future__ import annotations
 
