@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-PACKAGES = "base-files base-passwd bash coreutils dash findutils grep libc6 libc-bin libgcc-s1 libstdc++6 login passwd sed".split()
+PACKAGES = """base-files base-passwd bash coreutils dash findutils grep libc6 libc-bin libgcc-s1 libstdc++6 login passwd
+sed"""
 """What a base image has besides Python; all of it is part of every Debian."""
 
 OMITTED = re.compile(r"__pycache__|/site-packages/(?!pip|setuptools)|/(test|idlelib|turtledemo|config-[^/]*)(/|$)")
@@ -24,6 +25,7 @@ OMITTED = re.compile(r"__pycache__|/site-packages/(?!pip|setuptools)|/(test|idle
 
 LINKED = ("bin", "sbin", "lib", "lib64")
 """Folders that are links into /usr."""
+
 
 def missing() -> str | None:
     """Why no engine can be started here; None where one can."""
@@ -64,7 +66,9 @@ class Engine:
     def package_index(self, folder: Path, constraints: Path) -> Iterator[str]:
         """Serve wheels of this project's dependencies to pip in a build with ``--network host``; yields the address."""
         _download_wheels(folder, constraints)
-        server = self.inside(sys.executable, "-m", "http.server", "8000", "--bind", "127.0.0.1", "--directory", str(folder))
+        server = self.inside(
+            sys.executable, "-m", "http.server", "8000", "--bind", "127.0.0.1", "--directory", str(folder)
+        )
         with subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 yield "http://127.0.0.1:8000"
@@ -74,7 +78,9 @@ class Engine:
     def import_base(self, name: str) -> None:
         """Make an image of Debian's essential files and the Python of these tests, in /usr/local as in Docker's."""
         command = ["docker", "import", "--change", "ENV LD_LIBRARY_PATH=/usr/local/lib", "-", name]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=self.environment) as process:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=self.environment
+        ) as process:
             assert process.stdin is not None
             _write_base(process.stdin)
         assert process.returncode == 0
@@ -98,7 +104,11 @@ def engine(folder: Path) -> Iterator[Engine]:
 @contextmanager
 def _dockerd(one: Engine) -> Iterator[None]:
     (one.folder / "daemon.json").write_text("{}")
-    places = {"host": f"unix://{one.folder}/docker.sock", "pidfile": one.folder / "pid", "config-file": one.folder / "daemon.json"}
+    places = {
+        "host": f"unix://{one.folder}/docker.sock",
+        "pidfile": one.folder / "pid",
+        "config-file": one.folder / "daemon.json",
+    }
     places |= {"data-root": one.folder / "data", "exec-root": one.folder / "exec"}
     with (one.folder / "log").open("wb") as log:
         # nsenter, because `ip netns exec` mounts a /sys without the control groups
@@ -146,7 +156,9 @@ def run(program: str, *arguments: str, **how: Any) -> str:
     """Run a program, and show all it printed when it fails."""
     path = which(program)
     assert path is not None, program
-    done = subprocess.run([path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **how)
+    done = subprocess.run(
+        [path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **how
+    )
     assert done.returncode == 0, f"{program} {' '.join(arguments)}\n{done.stdout[-6000:]}"
     return done.stdout
 
@@ -170,7 +182,7 @@ def _add_link(tar: tarfile.TarFile, name: str, target: str) -> None:
 
 
 def _debian_files() -> list[str]:
-    listed = run("dpkg-query", "--listfiles", *PACKAGES).splitlines()
+    listed = run("dpkg-query", "--listfiles", *PACKAGES.split()).splitlines()
     return [path for path in listed if os.path.lexists(path) and path.strip("/.") not in ("", *LINKED)]
 
 
