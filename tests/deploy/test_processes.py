@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -184,6 +185,7 @@ def test_a_worker_gives_up_in_the_end():
         processes.keep_running(lambda: ["false"], lambda: True, 0.1)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_waiting_worker(tmp_path):
     """Before it has found a scheduler, and without a word."""
     command = [PSMDS, "worker", "--scheduler-file", scheduler_file(tmp_path, "tcp://127.0.0.1:9"), "--threads", "1"]
@@ -194,3 +196,26 @@ def test_a_signal_ends_a_waiting_worker(tmp_path):
         out, err = worker.communicate(timeout=60)
         assert (worker.returncode, "Traceback" in out + err) == (0, False)
         wait_for(lambda: not psutil.pid_exists(child.pid))
+
+
+@pytest.mark.slow
+def test_a_worker_finds_a_scheduler_that_was_killed_and_started_again(tmp_path):
+    """And ends when that one ends in order."""
+    file = ["--scheduler-file", str(tmp_path / "cluster.json")]
+    with ExitStack() as stack:
+        scheduler, worker = (_start(stack, tmp_path, role, *file) for role in ("scheduler", "worker"))
+        wait_for(lambda: "Registered to" in (tmp_path / "worker").read_text(), 120)
+        scheduler.kill()
+        scheduler.wait()
+        scheduler = _start(stack, tmp_path, "scheduler", *file)
+        wait_for(lambda: (tmp_path / "worker").read_text().count("Registered to") == 2, 120)
+        scheduler.terminate()
+        assert scheduler.wait(60) == 0
+        assert worker.wait(60) == 0
+        assert not (tmp_path / "cluster.json").exists()
+
+
+def _start(stack, folder, role, *arguments):
+    with (folder / role).open("ab") as log:
+        process = subprocess.Popen([PSMDS, role, *arguments], stdout=log, stderr=log)
+    return stack.enter_context(ended(process))
