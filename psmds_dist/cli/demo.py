@@ -25,7 +25,8 @@ from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.data.points import open_points
 from psmds_dist.data.store import open_rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.ingest.build import build
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_scan, warm_up_solver

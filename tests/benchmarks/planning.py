@@ -22,7 +22,8 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.data.cache import stored
 from psmds_dist.data.points import open_points
 from psmds_dist.data.store import open_rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.executor import workers as pool
 from psmds_dist.ingest.build import build
 from psmds_dist.kernels.jit import available_threads
@@ -142,7 +143,7 @@ def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, floa
     settings = {"n_components": dims, "max_epochs": EPOCHS, "radius": 0.1, "random_state": 0, "memory_limit": limit}
     with ExitStack() as stack:
         client = None if workers == 1 else stack.enter_context(local_client(workers, threads))
-        mds = PatternSearchMDS(client=client, **settings)
+        mds = PatternSearchMDS(cluster=client, **settings)
         rates = _rates(dims, threads * workers, source)
         mds.fit(store)  # load kernels, and allocate the memory that a host may have to find first: it is requested
         # again within two seconds, after which a guest returns free memory

@@ -10,7 +10,8 @@ import pytest
 from psmds_dist.core.types import InputError, StorageError
 from psmds_dist.data.sources import open_npy
 from psmds_dist.data.store import create, read_result, write_result
-from psmds_dist.executor import connect, local_client, write_certificates
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import connect, write_certificates
 from tests.data.test_damage import small_files
 
 KERNEL = """

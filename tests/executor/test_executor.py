@@ -21,8 +21,8 @@ from psmds_dist.core.types import ClusterLost, InputError, WorkerError
 from psmds_dist.data import cache as rows
 from psmds_dist.data.cache import RowCache, get_row_cache
 from psmds_dist.data.sources import ArrayRows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
-from psmds_dist.executor import cluster as starting
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect
 from psmds_dist.executor import dask as on_dask
 from psmds_dist.executor import workers as pool
 from psmds_dist.executor.dispatch import Assignment, MapCall, Task
@@ -468,7 +468,7 @@ def test_a_process_ends_after_a_wrong_address(address):
 def test_connecting_in_vain_is_a_sentence(tmp_path, monkeypatch):
     import dask
 
-    with pytest.raises(InputError, match="does not exist: start 'dask scheduler --scheduler-file"):
+    with pytest.raises(InputError, match="does not exist: start 'psmds scheduler --scheduler-file"):
         connect(scheduler_file=str(tmp_path / "none.json"))
     (tmp_path / "torn.json").write_text("{")
     with pytest.raises(InputError, match=r"no Dask scheduler answers at .*torn\.json"):
@@ -499,14 +499,13 @@ def test_a_cluster_that_loses_its_workers_for_good_ends_the_wait():
 
 
 @pytest.mark.slow
-def test_workers_that_hang_while_they_start_end_in_a_sentence(tmp_path, monkeypatch):
+def test_workers_that_hang_while_they_start_end_in_a_sentence(tmp_path):
     import dask
 
-    monkeypatch.setattr(starting, "WORKER_TIMEOUT", 4)
     (tmp_path / "stopping.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
     began = psutil.Process().children(recursive=True)
     with (
-        dask.config.set({"distributed.worker.preload": [str(tmp_path / "stopping.py")]}),
+        dask.config.set({"distributed.worker.preload": [str(tmp_path / "stopping.py")], "psmds.start-timeout": 4}),
         pytest.raises(WorkerError, match="the 2 workers did not start on this machine .* rerun the same"),
         local_client(2, 1),
     ):
