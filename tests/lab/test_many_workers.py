@@ -3,9 +3,9 @@
 import dask
 import numpy as np
 import pytest
-from psmds_dist.deploy.local import local_client
 
 from psmds_dist import PatternSearchMDS, open_points
+from psmds_dist.deploy.local import local_client
 from psmds_dist.deploy.settings import setting
 
 pytestmark = pytest.mark.cluster
