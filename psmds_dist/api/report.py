@@ -6,44 +6,12 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from psmds_dist.core.events import EpochEvent, OnEpoch
 from psmds_dist.core.stress import Stress
 from psmds_dist.ingest.scan import Progress
+from psmds_dist.solver.progress import TimeLeft
 from psmds_dist.utils.text import escaped
-
-DECAY = 0.75
-"""Factor per halving by which the epochs beyond one decrease: between those of fast and slow runs."""
-
-INITIAL_EPOCHS = 5.0
-"""Epochs assumed for the first halving."""
-
-
-@dataclass
-class TimeLeft:
-    """Estimator of the remaining time, from the number of epochs per halving of the radius.
-
-    Large radii take many epochs; later the radius halves in almost every epoch. The estimate therefore starts from the
-    recent number of epochs per halving, of which the part beyond one decays.
-    """
-
-    _radius: float = math.inf
-    _needed: float = INITIAL_EPOCHS
-    _since: int = 0
-
-    def update(self, event: EpochEvent) -> float:
-        """Seconds left after an epoch."""
-        self._since += 1
-        if event.radius < self._radius:
-            if math.isfinite(self._radius):
-                self._needed = (self._needed + self._since) / 2
-            self._radius, self._since = event.radius, 0
-        halvings = max(1.0, math.ceil(math.log2(max(event.radius / event.end_radius, 1.0))))
-        decaying: float = (1 - DECAY**halvings) / (1 - DECAY)
-        needed = max(self._needed, (self._needed + self._since) / 2)
-        epochs = halvings + max(0.0, needed - 1) * decaying
-        return epochs * event.seconds / event.epoch
 
 
 def describe_seconds(seconds: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from psmds_dist import __version__
-from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan, processes
+from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan, processes, submit, watch
 from psmds_dist.cli.exits import Interrupted, Resumable, resume_hint
 from psmds_dist.core.errors import ClusterLost, PsmdsError
 from psmds_dist.utils.signals import Interrupts, sigterm_as_interrupt
@@ -91,6 +91,9 @@ for _command in (
     inspect.info,
     inspect.quality,
     inspect.export,
+    submit.submit,
+    watch.status,
+    watch.watch,
     admin.certificates,
     admin.demo,
     processes.scheduler,
