@@ -20,6 +20,7 @@ from landmarks.solver.types import LandmarkConfig, LandmarkFit
 from psmds_dist.api.estimator import OnCluster, executor_for, seed_of
 from psmds_dist.api.inputs import labels_of, path_of
 from psmds_dist.core.arrays import is_frame
+from psmds_dist.core.events import OnEvent, ignore
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import Floats
@@ -231,8 +232,12 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         executor: Executor,
         checkpoint: CheckpointStore = NO_CHECKPOINT,
         names: str | os.PathLike[str] | None = None,
+        on_event: OnEvent = ignore,
     ) -> LandmarkMDS:
-        """Fit with an executor, a checkpoint and a file of row names that are there already; otherwise as `fit`."""
+        """Fit with an executor, a checkpoint and a file of row names that are there already; otherwise as `fit`.
+
+        ``on_event`` is called with every event of the run.
+        """
         config = self._config(checkpoint)
         ids = names or (labels_of(X) if self.metric == "precomputed" else _row_names(X))
         with open_data(
@@ -250,7 +255,15 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
             if data.candidates is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)
-            result = fit(data, config, executor, memory_limit=self.memory_limit, tell=tell, checkpoint=checkpoint)
+            result = fit(
+                data,
+                config,
+                executor,
+                memory_limit=self.memory_limit,
+                tell=tell,
+                on_event=on_event,
+                checkpoint=checkpoint,
+            )
             matrix = path_of(X, data.matrix) if data.matrix is not None else None
             model = Model.of(result, data, matrix)
         return self._know(model)._learn(result)

@@ -27,6 +27,22 @@ class Topology(NamedTuple):
     threads: int
 
 
+class ClusterState(NamedTuple):
+    """What an executor knows of its workers without asking them."""
+
+    workers: int
+    """Workers that are connected."""
+
+    lost: int = 0
+    """Workers that were connected and are not any more."""
+
+    bytes_read: int | None = None
+    """Bytes of rows that they have read; None where that is unknown."""
+
+    dashboard: str = ""
+    """Address of a page about the workers; empty where there is none."""
+
+
 class Executor(ABC):
     """Runs work over blocks of rows, in this process or on workers elsewhere.
 
@@ -88,6 +104,10 @@ class Executor(ABC):
 
     def topology(self) -> Topology | None:
         """Machines and threads that do the work. Default: this process alone, of which there is nothing to say."""
+        return None
+
+    def cluster_state(self) -> ClusterState | None:
+        """State of the workers; any thread may ask, and nothing is sent. Default: None, for unknown."""
         return None
 
     def check_readable(self, source: RowSource) -> None:  # noqa: B027 - a default

@@ -80,6 +80,7 @@ def test_a_damaged_compiled_kernel_is_compiled_again_and_saved(run_kernel, endin
     assert run_kernel() == "8.0 1\n"
 
 
+@pytest.mark.wide
 def test_where_no_cache_is_writable_each_run_compiles_and_says_so(run_kernel, tmp_path):
     (tmp_path / "file").touch()  # no directory can be made below it, whoever asks
     (tmp_path / "__pycache__").touch()

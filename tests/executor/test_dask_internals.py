@@ -282,6 +282,7 @@ def open_handlers(dask_worker):
     dask_worker.handlers = dict(dask_worker.handlers)
 
 
+@pytest.mark.wide
 def test_rounds_go_by_tasks_where_no_handler_can_be_installed(client, monkeypatch, caplog):
     caplog.set_level("INFO", "psmds_dist")
     monkeypatch.setattr(workers, "TASK_INTERVAL", 600.0)

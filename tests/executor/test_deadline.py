@@ -69,6 +69,7 @@ def stop_myself():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [None, 3])
+@pytest.mark.wide
 def test_a_worker_that_hangs_costs_one_deadline_and_comes_back(client, executor, group):
     pids = client.run(os.getpid)
     hung, other = sorted(pids.values())
@@ -91,6 +92,7 @@ def test_a_worker_that_stops_in_a_task(client, executor, tmp_path):
             os.kill(child.pid, signal.SIGCONT)
 
 
+@pytest.mark.wide
 def test_a_straggler_is_left_alone_until_it_answers(client, executor, tmp_path):
     work = partial(once, place=str(tmp_path / "claim"), act=partial(time.sleep, 5 * DEADLINE))
     parts = list(executor.map(work, BLOCKS, group=3))

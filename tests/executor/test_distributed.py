@@ -158,6 +158,7 @@ def test_same_bits_from_arrays_handed_to_workers(client, matrix, reference, tmp_
     same(PatternSearchMDS(scratch=tmp_path, **SETTINGS).fit(lazily), reference)
 
 
+@pytest.mark.wide
 def test_a_worker_killed_between_epochs_changes_nothing(client, stores, reference):
     with_workers(client, 2)
     killed = []
@@ -209,6 +210,7 @@ def test_a_worker_killed_while_its_task_runs_changes_nothing(client, stores, ref
     assert np.array_equal(result.solution.embedding, reference.embedding_)
 
 
+@pytest.mark.wide
 def test_a_cluster_that_grows_and_shrinks_changes_nothing(client, stores, reference):
     with_workers(client, 1)
     seen = []
@@ -245,6 +247,7 @@ def by_hand(client, name, threads):
         process.wait(30)
 
 
+@pytest.mark.wide
 def test_a_worker_preempted_and_replaced_by_one_of_another_kind_changes_nothing(client, stores, reference):
     with_workers(client, 1)
     seen = []
@@ -281,6 +284,7 @@ def test_rows_are_cached_during_a_fit_and_let_go_after_it(client, stores):
     assert sum(client.run(_cached_rows).values()) == 0
 
 
+@pytest.mark.wide
 def test_memory_of_workers_stays_in_the_budget(tmp_path):
     n, budget = 5000, 16 * 2**20
     points = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
@@ -342,6 +346,7 @@ app.main()
 
 
 @pytest.mark.parametrize("options", [["--workers", "2"], ["--threads", "1"]], ids=["dask", "here"])
+@pytest.mark.wide
 def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     """The terminal sends the signal to every process of the group; here the test does."""
     target = tmp_path / "map.zarr"
@@ -436,6 +441,7 @@ app.main()
 
 
 @pytest.mark.parametrize("children", [0, 2], ids=["before the workers", "with the workers"])
+@pytest.mark.wide
 def test_ctrl_c_while_the_cluster_starts_counts(tmp_path, stores, children):
     told = tmp_path / "told"
     process = subprocess.Popen(
@@ -502,6 +508,7 @@ def test_a_scheduler_that_comes_back_goes_on_with_the_run(stores, reference, tmp
     same(mds, reference)
 
 
+@pytest.mark.wide
 def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
     """Nobody waits for ever: Dask's client gives up after its timeout, and the map so far comes back."""
     build(ArrayRows(matrix), tmp_path / "m.zarr", InProcessExecutor())
@@ -528,6 +535,7 @@ def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
     np.testing.assert_array_equal(read_result(tmp_path / "map.zarr").embedding, mds.embedding_)
 
 
+@pytest.mark.wide
 def test_a_scheduler_that_dies_while_a_dask_array_is_computed(matrix, tmp_path):
     """Dask cancels what is waited for, which is not the fault of any worker."""
     with (

@@ -181,6 +181,7 @@ def test_runs_of_one_process_hold_rows_each_for_itself():
     assert (held_by(one), held_by(other)) == ([1], [0])
 
 
+@pytest.mark.wide
 def test_peak_memory_is_that_of_each_worker_alone(client):
     """What getrusage tells would include the process that started it: this one, with its big array."""
     ballast = np.ones(60_000_000)  # 480 MB, touched
@@ -448,6 +449,7 @@ def test_a_wait_for_busy_workers_is_told(client, caplog, monkeypatch):
     client.cancel(busy)
 
 
+@pytest.mark.wide
 def test_a_wait_for_workers_is_told_and_an_adaptive_cluster_starts_one(caplog, monkeypatch):
     from distributed import Client, LocalCluster
 
@@ -463,6 +465,7 @@ def test_a_wait_for_workers_is_told_and_an_adaptive_cluster_starts_one(caplog, m
     assert re.fullmatch("no worker is connected to tcp://.*; waiting for one", told)
 
 
+@pytest.mark.wide
 def test_a_cluster_between_workers_is_waited_for():
     from distributed import Client, LocalCluster
 
@@ -482,6 +485,7 @@ def test_a_cluster_between_workers_is_waited_for():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["nowhere", "nonsense://127.0.0.1:1", "127.0.0.1:door"])
+@pytest.mark.wide
 def test_a_process_ends_after_a_wrong_address(address):
     code = f"from psmds_dist.executor import connect; connect({address!r})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

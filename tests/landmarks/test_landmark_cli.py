@@ -184,6 +184,7 @@ def test_a_panel_is_written_and_embedded(place, points, selection):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_on_workers(place, points):
     run("fit", "points.npy", "map.zarr", "--metric", "euclidean", "-S", 40, "--workers", 2, "-q")
     wanted = LandmarkMDS(n_landmarks=40, metric="euclidean", random_state=0).fit(points)

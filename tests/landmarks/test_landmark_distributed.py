@@ -112,6 +112,7 @@ def test_same_bits_for_every_number_of_workers(client, inputs, form, refine, wor
     same(mds.fit(X) if refine == "full" else within_least(mds, X), reference(inputs, form, refine))
 
 
+@pytest.mark.wide
 def test_same_bits_from_arrays_handed_to_workers(client, inputs, tmp_path):
     with_workers(client, 2)
     sites = np.load(inputs / "sites.npy")

@@ -622,6 +622,7 @@ def test_forms_of_points_give_the_same_bits(tmp_path):
     assert fitted(given, metric="cityblock").n_features_in_ == 4
 
 
+@pytest.mark.wide
 def test_forms_of_a_panel_give_the_same_bits(tmp_path):
     sites = np.random.default_rng(5).permutation(N)[:60]
     panel = cdist(features(), features()[sites]).astype(np.float32)
