@@ -92,8 +92,8 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
         Type of the dissimilarities.
-    client : distributed.Client, default=None
-        Dask cluster that does the work. None works in this process.
+    cluster : str, distributed.Client or Dask cluster, default=None
+        Who does the work, as in `psmds_dist.PatternSearchMDS`. None works in this process.
     memory_limit : int or str, default=None
         Bytes a worker (or this process) may take, such as ``"4 GiB"``.
     n_jobs : int, default=None
@@ -166,7 +166,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         evaluate: bool = True,
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
-        client: Any = None,
+        cluster: Any = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
         scratch: str | os.PathLike[str] | None = None,
@@ -186,7 +186,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         self.evaluate = evaluate
         self.random_state = random_state
         self.dtype = dtype
-        self.client = client
+        self.cluster = cluster
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.scratch = scratch
@@ -216,7 +216,8 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
             As `psmds_dist.PatternSearchMDS.fit`.
         """
         with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
-            self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
+            with executor_for(self.cluster, self.n_jobs) as executor:
+                self.fit_on(X, executor, checkpoint)
             if not self.result_.stop_reason.resumable:
                 checkpoint.remove()
         if self.result_.advice:

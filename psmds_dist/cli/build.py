@@ -92,8 +92,8 @@ def _write_store(
 
     with open_executor(cluster, quiet=output.quiet) as executor:
         hint_at_unfinished_store(target)
-        executor.check_visible(source.location)
-        executor.check_visible(str(folder_above(Path(os.path.realpath(target)))))
+        executor.check_readable(source)
+        executor.check_writable(str(folder_above(Path(os.path.realpath(target)))))
         ids = row_names(source, output.ids)
         with parts_shown("writing", output.quiet) as show:
             check = write(

@@ -125,7 +125,7 @@ def fit(
     require_map_place(target, overwrite, run, source.location, nbytes)
     with open_executor(cluster, quiet=run.quiet) as executor, events_shown(run.quiet) as show:
         note_unsafe(ids)
-        executor.check_visible(source.location)
+        executor.check_readable(source)
         result = embed(
             source,
             config,
@@ -134,7 +134,7 @@ def fit(
             ids=ids,
             init=solver.init,
             on_event=show,
-            on_plan=lambda plan: run.say(plan.describe()),
+            on_plan=lambda plan: run.say(plan.describe(executor.topology())),
             checkpoint=checkpoint,
         )
     save(partial(write_result, result=result, matrix=source.location), target, overwrite)

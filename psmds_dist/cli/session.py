@@ -27,11 +27,10 @@ TO_RESUME = "rerun the same command with --resume to continue"
 
 @contextmanager
 def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[Executor]:
-    """Yield the executor that the options select; a local cluster ends with the block.
+    """Yield the executor that the options select; a cluster that was started for it ends with the block.
 
     Notes and warnings of the library are printed meanwhile, and a run that is already complete ends the command.
     """
-    _check_cluster(cluster)
     with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), _recorded(cluster) as executor:
         yield executor
 
@@ -39,35 +38,12 @@ def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[E
 @contextmanager
 def _recorded(cluster: ClusterOptions) -> Iterator[Executor]:
     """Yield the executor, with a performance report of its work where one is wanted."""
+    from psmds_dist.deploy.clusters import open_executor
     from psmds_dist.executor import performance_report
 
-    with _executor(cluster) as executor, performance_report(executor, cluster.performance_report):
+    opened = open_executor(cluster.name(), threads=cluster.threads, tls=cluster.tls, deadline=cluster.deadline)
+    with opened as executor, performance_report(executor, cluster.performance_report):
         yield executor
-
-
-def _check_cluster(cluster: ClusterOptions) -> None:
-    """Reject options that contradict each other."""
-    given = sum(option is not None for option in (cluster.workers, cluster.scheduler, cluster.scheduler_file))
-    if given > 1:
-        raise click.UsageError("--workers, --scheduler and --scheduler-file are mutually exclusive; use one of them.")
-    if cluster.tls is not None and not given:
-        raise click.UsageError("--tls requires --workers, --scheduler or --scheduler-file.")
-
-
-@contextmanager
-def _executor(cluster: ClusterOptions) -> Iterator[Executor]:
-    from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, dask_silenced, local_client
-    from psmds_dist.kernels.jit import available_threads
-
-    if cluster.workers is not None:
-        threads = cluster.threads or max(1, available_threads() // cluster.workers)
-        with local_client(cluster.workers, threads, cluster.tls) as client:
-            yield DaskExecutor(client, cluster.deadline)
-    elif cluster.scheduler is not None or cluster.scheduler_file is not None:
-        with dask_silenced(), connect(cluster.scheduler, cluster.scheduler_file, cluster.tls) as client:
-            yield DaskExecutor(client, cluster.deadline)
-    else:
-        yield InProcessExecutor(cluster.threads)
 
 
 @contextmanager
@@ -165,8 +141,9 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[DirectoryCheckpoint, 
 def _lock(*places: str) -> None:
     from psmds_dist.utils.locks import exclusive_lock
 
-    for place in places:
-        click.get_current_context().with_resource(exclusive_lock(place))
+    with notes_shown(quiet=False):  # it may have to wait, and tells why
+        for place in places:
+            click.get_current_context().with_resource(exclusive_lock(place))
 
 
 def _say_what_is_resumed(checkpoint: DirectoryCheckpoint, say: Print) -> None:
@@ -179,10 +156,12 @@ def _say_what_is_resumed(checkpoint: DirectoryCheckpoint, say: Print) -> None:
 def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
     """Write the map of a run to its target, or to a fallback if the target was created by someone else meanwhile."""
     from psmds_dist.data.store import save_to_fallback
+    from psmds_dist.utils.locks import require_owner
 
     try:
         write(target, overwrite=overwrite)
     except InputError as error:
+        require_owner(target)
         saved = save_to_fallback(partial(write, overwrite=False))
         raise StorageError(f"{error} The run is complete, and {saved}.") from None
 

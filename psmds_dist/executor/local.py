@@ -14,6 +14,7 @@ from psmds_dist.core.executor import ClusterState, Executor, MemoryUsage
 from psmds_dist.core.layout import groups
 from psmds_dist.data.cache import CacheSlot, bytes_read, held_in
 from psmds_dist.executor.tasks import run_work
+from psmds_dist.utils.machine import available_memory
 
 R = TypeVar("R")
 
@@ -45,8 +46,8 @@ class InProcessExecutor(Executor):
             yield part, result
 
     def memory_limit(self) -> int:
-        """Most of the memory that this machine has free."""
-        return int(0.8 * psutil.virtual_memory().available)
+        """Most of the memory that this process may still take."""
+        return int(0.8 * available_memory())
 
     def memory_usage(self) -> dict[str, MemoryUsage]:
         """Memory of this process."""

@@ -326,23 +326,30 @@ class WorkerPool:
                 self.require_scheduler()
             return reply.result()
 
-    def run_on_all(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-        """Results of a function in each available worker, by address, errors among them; suspect who does not reply."""
+    def run_on_all(self, function: Callable[..., Any], *args: Any, timeout: float | None = None) -> dict[str, Any]:
+        """Results of a function in each available worker, by address, errors among them.
+
+        Workers that do not reply within ``timeout`` seconds, by default the deadline, are suspect.
+        """
         addresses = [worker.address for worker in self.available.values()]
         found: dict[str, Any] = {}
-        for address, reply in zip(addresses, self._in_loop(self._replies, addresses, function, *args), strict=True):
+        for address, reply in zip(
+            addresses, self._in_loop(self._replies, addresses, timeout, function, *args), strict=True
+        ):
             if isinstance(reply, TimeoutError):
                 self.suspect(address)
             elif isinstance(reply, dict):
                 found |= reply
         return found
 
-    async def _replies(self, addresses: list[str], function: Callable[..., Any], *args: Any) -> list[Any]:
+    async def _replies(
+        self, addresses: list[str], timeout: float | None, function: Callable[..., Any], *args: Any
+    ) -> list[Any]:
         """Replies from the event loops of workers, which are free while they compute."""
 
         async def one(address: str) -> Any:
             reply = self.client.run(function, *args, workers=[address], on_error="return")
-            return await asyncio.wait_for(reply, self.deadline)
+            return await asyncio.wait_for(reply, self.deadline if timeout is None else timeout)
 
         return await asyncio.gather(*map(one, addresses), return_exceptions=True)
 
@@ -375,7 +382,7 @@ class WorkerPool:
         async def run() -> list[Any]:
             done = asyncio.ensure_future(order())
             done.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio logs it
-            replies = await self._replies(addresses, bool)
+            replies = await self._replies(addresses, None, bool)
             all_reply = len(addresses) == len(self.connected) and not any(isinstance(r, TimeoutError) for r in replies)
             await asyncio.wait({done}, timeout=None if all_reply else 0)
             if done.done():

@@ -662,7 +662,7 @@ def test_a_killed_command_goes_on_to_the_same_bits(store, whole, tmp_path, how):
 @contextmanager
 def a_cluster(file):
     """A scheduler that can be killed, told where in a file, and one worker."""
-    options = ["--scheduler-file", file]
+    options = ["--cluster", file]
     scheduler = subprocess.Popen(
         [*DASK.format("scheduler").split(), *options, "--port", "0", "--no-dashboard"], stderr=subprocess.DEVNULL
     )
@@ -684,7 +684,7 @@ def on_a_dying_cluster(command, file, begun):
     environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s"}
     with a_cluster(file) as scheduler:
         process = subprocess.Popen(
-            [*command, "--scheduler-file", file],
+            [*command, "--cluster", file],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,0 +1,110 @@
+"""Settings of clusters, in the namespace ``psmds`` of Dask's configuration.
+
+The defaults, with a comment each, are in ``psmds.yaml`` beside this module. A file ``~/.config/dask/psmds.yaml`` and
+environment variables such as ``DASK_PSMDS__DEADLINE`` override them, as everywhere in Dask.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from psmds_dist.core.errors import InputError
+
+LOOPBACK = "127.0.0.1"
+
+PORTABLE = {"NUMBA_CPU_NAME": "generic"}
+"""Environment of a process whose kernels are compiled for any processor of its architecture."""
+
+_NESTED = ("dask", "environment")
+"""Settings whose keys are free."""
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Settings of this package, which Dask's configuration takes as defaults."""
+    import dask
+    import yaml
+
+    text = Path(__file__).with_name("psmds.yaml").read_text(encoding="utf-8")
+    defaults: dict[str, Any] = yaml.safe_load(text)
+    dask.config.update_defaults(defaults)
+    known: dict[str, Any] = defaults["psmds"]
+    return known
+
+
+def setting(name: str) -> Any:
+    """Value of a setting of the namespace ``psmds``, such as ``"deadline"``.
+
+    Raises
+    ------
+    InputError
+        When the namespace has a setting that does not exist, or a value in place of a section.
+    """
+    import dask
+
+    known = _defaults()
+    found = dask.config.get("psmds")
+    wrong = [key for key in found if key.replace("_", "-") not in known] if isinstance(found, dict) else ["psmds"]
+    if wrong:
+        raise InputError(
+            f"Dask's configuration has no setting psmds.{wrong[0]}: use one of {', '.join(sorted(known))}, in "
+            "~/.config/dask/psmds.yaml or in an environment variable such as DASK_PSMDS__DEADLINE."
+        )
+    value = dask.config.get(f"psmds.{name}")
+    if name in _NESTED and not isinstance(value, dict):
+        raise InputError(f"the setting psmds.{name} must be a section of names and values, not {value!r}.")
+    return value
+
+
+def default_cluster() -> str | None:
+    """Cluster of commands that are given none; Dask is imported only where a setting may exist."""
+    folder = Path(os.environ.get("DASK_CONFIG", Path.home() / ".config" / "dask"))
+    if "DASK_PSMDS__CLUSTER" not in os.environ and not (folder / "psmds.yaml").exists():
+        return None
+    found = setting("cluster")
+    return None if found is None else str(found)
+
+
+def worker_environment() -> dict[str, str]:
+    """Environment variables that a worker process starts with; what is set in this process takes precedence."""
+    given = setting("environment") | (PORTABLE if setting("portable") else {})
+    return {name: os.environ.get(name, str(value)) for name, value in given.items() if value is not None}
+
+
+def dask_settings() -> dict[str, Any]:
+    """Dask's settings for schedulers and workers by their full names, with the environment that nannies hand on."""
+    environment = {f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in worker_environment().items()}
+    return {**dict(_full_names(setting("dask"))), **environment}
+
+
+def exported() -> dict[str, str]:
+    """Environment of a process on another machine that becomes a scheduler or worker, with the settings of this one."""
+    settings = {_variable(name): str(value) for name, value in _full_names(setting("dask"))}
+    return {**settings, **worker_environment()}
+
+
+def listen_on(host: str | None = None, interface: str | None = None) -> dict[str, str]:
+    """Where processes listen, as keyword arguments of Dask: as given, otherwise as set, otherwise on loopback."""
+    if host is None and interface is None:
+        host, interface = setting("host"), setting("interface")
+    if host is not None and interface is not None:
+        raise InputError(f"give a host ({host}) or an interface ({interface}) to listen on, not both.")
+    return {"host": host or LOOPBACK} if interface is None else {"interface": interface}
+
+
+def _full_names(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested settings with their dotted names."""
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _full_names(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _variable(name: str) -> str:
+    """Environment variable that Dask reads a setting from."""
+    return "DASK_" + name.upper().replace(".", "__").replace("-", "_")
