@@ -22,10 +22,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Protocol
 
-from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError
+from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError, OwnershipLost
 from psmds_dist.core.events import EpochEvent, Event, StageEvent
 from psmds_dist.core.executor import ClusterState
 from psmds_dist.core.types import StopReason
+from psmds_dist.utils.locks import require_owner
 
 FILE = "progress.json"
 """Name of the file in the directory of a checkpoint."""
@@ -432,14 +433,16 @@ class Recorder(NullRecorder):
         self._replace_by(self._earlier)
 
     def _discard(self) -> None:
-        remove_progress(self._path.parent)
-        with suppress(OSError):
+        with suppress(OSError, OwnershipLost):
+            require_owner(self._path.parent)
+            remove_progress(self._path.parent)
             self._path.parent.rmdir()
 
     def _replace_by(self, text: str) -> None:
         """Replace the file; not synced, for it matters to nobody after a crash of the machine."""
         fresh = self._path.with_name(f".{uuid.uuid4().hex[:12]}-{FILE}")
-        with suppress(OSError):
+        with suppress(OSError, OwnershipLost):
+            require_owner(self._path.parent)  # the file may be that of a later owner
             fresh.parent.mkdir(parents=True, exist_ok=True)
             try:
                 fresh.write_text(text)
