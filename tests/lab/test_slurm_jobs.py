@@ -70,7 +70,7 @@ class Run:
 
     def preempt(self, nodes):
         """Give the nodes to another job for a moment."""
-        urgent = self.slurm.submit("-p", "urgent", "--exclusive", f"--nodes={nodes}", "-o", "/dev/null", "--wrap", ":")
+        urgent = self.slurm.submit("-p", "urgent", "--exclusive", f"--nodes={nodes}", "-o", "/dev/null", "--wrap", "true")
         self.slurm.wait_for_job(urgent, "COMPLETED")
 
     def end_soon(self):
