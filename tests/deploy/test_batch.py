@@ -15,6 +15,8 @@ from psmds_dist.cli.app import main
 from psmds_dist.deploy.batch import Job, Submitted, script, submit
 from tests.clusters import ended, wait_for
 
+RECIPE = Path(__file__).parents[2] / "cluster" / "slurm" / "fit.sbatch"
+
 ODD = """it's a $HOME "1" \\ #2 100%"""
 
 
@@ -265,3 +267,18 @@ def test_the_answer_says_how_to_watch(tmp_path, monkeypatch):
         "watch it: squeue --job 17, psmds status 'my map.zarr', psmds watch 'my map.zarr'",
         "end it: scancel 17",
     ]
+
+
+def test_the_recipe_is_what_submit_renders():
+    """After a change: ``python -m tests.deploy.test_batch``."""
+    assert RECIPE.read_text() == recipe()
+
+
+def recipe():
+    options = ("--nodes=4", "--exclusive", "--mem=0", "--time=24:00:00")
+    command = ("fit", "matrix.zarr", "map.zarr", "--resume")
+    return script(Job(command, "/shared/map.zarr", "/shared", options, program=("psmds",)))
+
+
+if __name__ == "__main__":
+    RECIPE.write_text(recipe())

@@ -70,7 +70,8 @@ class Run:
 
     def preempt(self, nodes):
         """Give the nodes to another job for a moment."""
-        urgent = self.slurm.submit("-p", "urgent", "--exclusive", f"--nodes={nodes}", "-o", "/dev/null", "--wrap", "true")
+        options = ("--partition=urgent", "--exclusive", f"--nodes={nodes}", "--output=/dev/null")
+        urgent = self.slurm.submit(*options, "--wrap", "true")
         self.slurm.wait_for_job(urgent, "COMPLETED")
 
     def end_soon(self):
