@@ -72,14 +72,11 @@ def fit(
         In a sentence each.
     """
     ids = None if data.ids is None else list(data.ids)
-    context = RunContext.of(
-        executor,
-        memory_limit,
-        ids=ids,
-        checkpoint=checkpoint,
-        on_plan=lambda plan: tell(plan.describe()),
-        on_event=on_event,
-    )
+
+    def announce(plan: FitPlan) -> None:
+        tell(plan.describe(executor.topology()))
+
+    context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, on_plan=announce, on_event=on_event)
     landmarks = choose_landmarks(data, config)
     if config.refine == "full":
         _whole(data)

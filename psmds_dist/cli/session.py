@@ -31,10 +31,18 @@ def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[E
 
     Notes and warnings of the library are printed meanwhile, and a run that is already complete ends the command.
     """
+    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), _recorded(cluster) as executor:
+        yield executor
+
+
+@contextmanager
+def _recorded(cluster: ClusterOptions) -> Iterator[Executor]:
+    """Yield the executor, with a performance report of its work where one is wanted."""
     from psmds_dist.deploy.clusters import open_executor
+    from psmds_dist.executor import performance_report
 
     opened = open_executor(cluster.name(), threads=cluster.threads, tls=cluster.tls, deadline=cluster.deadline)
-    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), opened as executor:
+    with opened as executor, performance_report(executor, cluster.performance_report):
         yield executor
 
 
@@ -133,8 +141,9 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[DirectoryCheckpoint, 
 def _lock(*places: str) -> None:
     from psmds_dist.utils.locks import exclusive_lock
 
-    for place in places:
-        click.get_current_context().with_resource(exclusive_lock(place))
+    with notes_shown(quiet=False):  # it may have to wait, and tells why
+        for place in places:
+            click.get_current_context().with_resource(exclusive_lock(place))
 
 
 def _say_what_is_resumed(checkpoint: DirectoryCheckpoint, say: Print) -> None:
@@ -147,10 +156,12 @@ def _say_what_is_resumed(checkpoint: DirectoryCheckpoint, say: Print) -> None:
 def save(write: Callable[..., object], target: str, overwrite: bool) -> None:
     """Write the map of a run to its target, or to a fallback if the target was created by someone else meanwhile."""
     from psmds_dist.data.store import save_to_fallback
+    from psmds_dist.utils.locks import require_owner
 
     try:
         write(target, overwrite=overwrite)
     except InputError as error:
+        require_owner(target)
         saved = save_to_fallback(partial(write, overwrite=False))
         raise StorageError(f"{error} The run is complete, and {saved}.") from None
 

@@ -25,6 +25,10 @@ class StorageError(PsmdsError, OSError):
     """A file or directory could not be written."""
 
 
+class OwnershipLost(PsmdsError, RuntimeError):
+    """Another process writes to a path that this one owned; no error of storage, so that nothing is saved elsewhere."""
+
+
 class WorkerError(PsmdsError, RuntimeError):
     """The cluster could not finish a round."""
 

@@ -15,12 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError
+from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError, OwnershipLost
 from psmds_dist.solver.progress import remove_progress
 from psmds_dist.solver.state_file import (
     STATE,
@@ -29,13 +30,14 @@ from psmds_dist.solver.state_file import (
     Identity,
     is_archive,
     is_state,
-    read_identity,
+    order_of,
     read_state,
     state_name,
     stream_of,
+    token_of,
     write_state,
 )
-from psmds_dist.utils.locks import exclusive_lock
+from psmds_dist.utils.locks import claim_on, exclusive_lock, require_owner
 
 Say = Callable[[str], object]
 
@@ -190,16 +192,16 @@ class DirectoryStream(CheckpointStream):
     def save(self, number: int, state: Callable[[], Arrays], *, now: bool = False) -> None:
         """Save a state, when enough work has been done since the last one or when it must be ``now``."""
         if (now or self.should_save) and self.add(number, state()):
-            for old in self._of_this(self._checkpoint.states())[:-GENERATIONS]:
-                old.unlink(missing_ok=True)
+            self._checkpoint.unlink(self._of_this(self._checkpoint.states())[:-GENERATIONS])
 
     def add(self, number: int, arrays: Arrays) -> bool:
         """Save a piece; a full disk is reported and does not end the run."""
         began = time.monotonic()
         try:
-            self._checkpoint.write(state_name(self._name, number), arrays)
+            self._checkpoint.write(state_name(self._name, number, self._checkpoint.token), arrays)
             saved = True
         except OSError as error:
+            require_owner(self._checkpoint.folder)  # otherwise the loss is the reason
             self._checkpoint.say(f"the run continues, but its checkpoint was not saved: {error}")
             saved = False
         self._checkpoint.rest(time.monotonic() - began)
@@ -215,15 +217,17 @@ class DirectoryStream(CheckpointStream):
 
     def forget(self) -> None:
         """Remove all states."""
-        for path in self._of_this(self._checkpoint.states()):
-            path.unlink(missing_ok=True)
+        self._checkpoint.unlink(self._of_this(self._checkpoint.states()))
 
     def _whole(self) -> Iterator[Arrays]:
         for path in reversed(self._of_this(self._checkpoint.candidates())):
             try:
-                yield read_state(path)
+                identity, arrays = read_state(path)
             except DamagedDataError as error:
                 self._checkpoint.say(f"{str(error).rstrip('.')} and was skipped.")
+            else:
+                if self._checkpoint.belongs_here(identity):
+                    yield arrays
 
     def _of_this(self, paths: list[Path]) -> list[Path]:
         return [path for path in paths if stream_of(path) == self._name]
@@ -274,6 +278,7 @@ class DirectoryCheckpoint(CheckpointStore):
         self._saved = time.monotonic()
         self._identity: Identity = {}
         self._streams: set[str] = set()
+        self.token = self._new_token()
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"checkpoint {self.folder} must be a directory, or a path where nothing is yet.")
         if self.found and not (resume or overwrite):
@@ -298,12 +303,12 @@ class DirectoryCheckpoint(CheckpointStore):
         return any(self.states())
 
     def candidates(self) -> list[Path]:
-        """Files that have the name of a state, in the order of their numbers; archives that are no states are none."""
-        named = sorted(path for path in self.folder.glob("*.npz") if STATE.fullmatch(path.name))
+        """Files that have the name of a state, the newest of a stream last; archives that are no states are none."""
+        named = sorted((path for path in self.folder.glob("*.npz") if STATE.fullmatch(path.name)), key=order_of)
         return [path for path in named if not is_archive(path)]
 
     def states(self) -> list[Path]:
-        """Files that were written as states, whole or damaged, in the order of their numbers."""
+        """Files that were written as states, whole or damaged, the newest of a stream last."""
         return [path for path in self.candidates() if is_state(path, self._streams)]
 
     def attach(self, identity: Identity) -> None:
@@ -332,32 +337,61 @@ class DirectoryCheckpoint(CheckpointStore):
         return DirectoryStream(self, name)
 
     def write(self, name: str, arrays: Arrays) -> None:
-        """Write a state."""
+        """Write a state; if another process has become the owner meanwhile, it is removed again."""
         path = self.folder / name
+        require_owner(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         if path.exists() and not is_state(path, self._streams):
             raise FileExistsError(f"{path} is not a state of psmds-dist and will not be replaced")
-        write_state(path, self._identity, arrays)
+        try:
+            write_state(path, self._identity, arrays)
+        except OwnershipLost:
+            path.unlink(missing_ok=True)
+            self._remove_folder()
+            raise
 
     def seed(self) -> int | None:
         """Seed of the run whose states are here."""
         return next((before["configuration"]["seed"] for before in self.identities()), None)
 
-    def identities(self) -> Iterator[Any]:
-        """Identity in each state that is whole."""
+    def belongs_here(self, identity: Any) -> bool:
+        """Whether a state is of this run, not of another one that had lost the directory before it wrote the state."""
+        return not self._identity or identity == self._identity
+
+    def identities(self) -> list[Any]:
+        """Identity in each state that is whole, without those of runs that had lost the directory."""
+        found = []
         for path in self.states():
             with suppress(DamagedDataError):  # reported when its state is wanted
-                yield read_identity(path)
+                found.append((token_of(path), read_state(path)[0]))
+        last = max(found, key=itemgetter(0), default=(0, None))
+        return [identity for token, identity in found if token == last[0] or identity == last[1]]
+
+    def unlink(self, states: list[Path]) -> None:
+        """Remove states, but none of a later owner."""
+        require_owner(self.folder)
+        for path in states:
+            if token_of(path) <= self.token:
+                with suppress(OSError):
+                    path.unlink()
 
     def remove(self) -> None:
         """Remove all states, unfinished ones too, and the directory when nothing else is in it."""
         unfinished = [path for path in self.folder.glob(".*.npz") if UNFINISHED.fullmatch(path.name)]
-        for path in [*self.states(), *filter(is_state, unfinished)]:
-            with suppress(OSError):
-                path.unlink()
+        self.unlink([*self.states(), *filter(is_state, unfinished)])
         remove_progress(self.folder)
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        """Remove the directory when nothing is in it."""
         with suppress(OSError):
             self.folder.rmdir()
+
+    def _new_token(self) -> int:
+        """Token in the names of new states, which count more than all that are here; 0 if nobody had one."""
+        claim = claim_on(self.folder)
+        found = max(map(token_of, self.candidates()), default=0)
+        return max(claim.owner.token if claim else 0, found + 1 if found else 0)
 
 
 def describe_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -365,9 +399,8 @@ def describe_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
     if not os.path.isdir(folder):
         return {}
     checkpoint = DirectoryCheckpoint(folder, resume=True)
-    names = [path.name.split(".") for path in checkpoint.states()]  # the newest of a stream comes last
-    states = {name: int(number) for name, number, _ in names}
-    run: Identity = next(checkpoint.identities(), {})
+    states = {stream_of(path): order_of(path)[2] for path in checkpoint.states()}  # the newest comes last
+    run: Identity = next(iter(checkpoint.identities()), {})
     facts = {"kind": "checkpoint", "to go on": "its command again, with --resume", "newest states": states, **run}
     return facts if states else {}
 

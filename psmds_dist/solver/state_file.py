@@ -25,8 +25,8 @@ Arrays = Mapping[str, Any]
 Identity = Mapping[str, Any]
 """What must be the same for a run to be this one."""
 
-STATE = re.compile(r"([a-z]+(?:-[0-9a-z]+)*)\.(\d{9})\.npz")
-"""Name of a state: its stream and number."""
+STATE = re.compile(r"([a-z]+(?:-[0-9a-z]+)*)\.(\d{9})(?:\.(\d+))?\.npz")
+"""Name of a state: its stream, its number, and the token of its owner (`psmds_dist.utils.lease`), if it had one."""
 
 UNFINISHED = re.compile(rf"\.[0-9a-f]{{12}}-{STATE.pattern}")
 """Name of a state that is being written, or was when a process was killed."""
@@ -45,15 +45,27 @@ DIGEST = hashlib.blake2b
 DIGEST_BYTES = DIGEST().digest_size
 
 
-def state_name(stream: str, number: int) -> str:
-    """Name of the file of a state."""
-    return f"{stream}.{number:09d}.npz"
+def state_name(stream: str, number: int, token: int = 0) -> str:
+    """Name of the file of a state; two owners never use the same."""
+    return f"{stream}.{number:09d}.{token}.npz" if token else f"{stream}.{number:09d}.npz"
 
 
 def stream_of(path: Path) -> str:
     """Stream of the state that has the name of a file; empty where no state has such a name."""
     match = STATE.fullmatch(path.name) or UNFINISHED.fullmatch(path.name)
     return match[1] if match else ""
+
+
+def token_of(path: Path) -> int:
+    """Token of the owner who wrote a state; 0 if its name has none."""
+    match = STATE.fullmatch(path.name) or UNFINISHED.fullmatch(path.name)
+    return int(match[3] or 0) if match else 0
+
+
+def order_of(path: Path) -> tuple[str, int, int]:
+    """Key that sorts states by stream, owner and number: the last of a stream counts."""
+    stream, number, token = STATE.fullmatch(path.name).groups()  # type: ignore[union-attr]
+    return stream, int(token or 0), int(number)
 
 
 def is_state(path: Path, streams: Collection[str] = ()) -> bool:
@@ -85,21 +97,18 @@ def write_state(path: Path, identity: Identity, arrays: Arrays) -> None:
         file.write(digest)
 
 
-def read_state(path: Path) -> Arrays:
-    """Arrays of a state.
+def read_state(path: Path) -> tuple[Any, Arrays]:
+    """Identity of the run that a state belongs to, and its arrays.
 
     Raises
     ------
     DamagedDataError
         When it is not as it was written.
     """
-    found = _read(path)
-    return {name: values for name, values in found.items() if name != IDENTITY + stream_of(path)}
-
-
-def read_identity(path: Path) -> Any:
-    """Identity of the run that a state belongs to; raises as `read_state` does."""
-    return json.loads(str(_read(path)[IDENTITY + stream_of(path)]))
+    arrays = dict(_read(path))
+    if (name := IDENTITY + stream_of(path)) not in arrays:
+        raise DamagedDataError(f"{path} is damaged (it is a state of another stream).")
+    return json.loads(str(arrays.pop(name))), arrays
 
 
 def _mark(stream: str) -> bytes:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from psmds_dist.core.errors import StorageError
-from psmds_dist.utils.locks import exclusive_lock
+from psmds_dist.core.errors import OwnershipLost, StorageError
+from psmds_dist.utils.locks import exclusive_lock, require_owner
 
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
 """Suffix of directories that are not complete yet, or are being removed."""
@@ -36,7 +36,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
             yield fresh
             _sync_tree(fresh)
             with moved_aside(path):
-                os.rename(fresh, path)
+                _commit(fresh, path)
             _sync(path.parent)
             if alone:
                 _sweep(path)
@@ -60,7 +60,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield beside if plain else place
         if plain:
             _sync(beside)
+            require_owner(place)
             os.replace(beside, place)
+            require_owner(place)
             _sync(place.parent)
     except OSError as error:
         raise StorageError(f"{os.fspath(path)} cannot be written: {error.strerror or error}.") from None
@@ -71,6 +73,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 @contextmanager
 def moved_aside(path: Path) -> Iterator[None]:
     """Remove what is at ``path`` when the block succeeds, and restore it otherwise."""
+    require_owner(path)
     if not path.exists():
         yield
         return
@@ -90,7 +93,7 @@ def moved_aside(path: Path) -> Iterator[None]:
 def remove(path: Path) -> None:
     """Remove a directory atomically: it is never seen half removed under its name."""
     with moved_aside(path):
-        pass
+        require_owner(path)  # otherwise it comes back
 
 
 def is_free(path: Path) -> bool:
@@ -108,11 +111,28 @@ def sibling(path: Path, role: str) -> Path:
     return path.with_name(f".{path.name}.{role}-{uuid.uuid4().hex[:12]}")
 
 
+def _commit(fresh: Path, path: Path) -> None:
+    """Rename a directory, and back again if another process has become the owner of ``path`` meanwhile."""
+    own = os.stat(fresh)
+    require_owner(path)
+    os.rename(fresh, path)
+    try:
+        require_owner(path)
+    except OwnershipLost:
+        if os.path.samestat(own, os.stat(path)):
+            os.rename(path, fresh)
+            if not os.path.samestat(own, os.stat(fresh)):  # the other one has written its own since
+                os.rename(fresh, path)
+        raise
+
+
 def _sweep(path: Path) -> None:
     """Remove leftover siblings of ``path``, which are no longer needed once it is written."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*-*"):
-        if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}.")) and _is_group(left):
-            shutil.rmtree(left, ignore_errors=True)
+    named = path.parent.glob(f".{glob.escape(path.name)}.*-*")
+    siblings = [left for left in named if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}."))]
+    require_owner(path)  # after listing them: none is of a later owner
+    for left in filter(_is_group, siblings):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_group(folder: Path) -> bool:

@@ -49,7 +49,7 @@ def scheduler(settings: Settings) -> list[Record]:
     send little data. Simulated workers share the cores with scheduler and client. So the lines are fitted to the
     processor time of these two, which are in one process: with workers on other machines a round takes that long.
     """
-    counts = settings.pick((20,), (50, 100, 200), (50, 100, 200, 400))
+    counts = settings.pick((20,), (32, 100, 200), (32, 100, 400, 1000))
     found = [record for count in counts for record in _rounds(count)]
     show(found, what="", wall=".3f", of_which_here=".3f")
     return found + ([_line(found, way) for way in WAYS] if len(counts) > 1 else [])
@@ -96,7 +96,7 @@ def _stand_ins(count: int) -> Iterator[Any]:
         hosts = [subprocess.Popen([*command, f"stand-in-{k}", str(share)]) for k, share in enumerate(shares)]
         try:
             with Client(cluster, set_as_default=False) as client:
-                client.wait_for_workers(count, timeout=240)
+                client.wait_for_workers(count, timeout=900)
                 yield client
         finally:
             for host in hosts:

@@ -28,7 +28,7 @@ def started(monkeypatch):
     """Commands and environments of the processes that would be started."""
     found = []
     monkeypatch.setattr(processes.os, "execve", lambda program, command, environment: found.append(command))
-    monkeypatch.setattr(processes, "keep_running", lambda command, is_wanted, timeout: found.append(command()))
+    monkeypatch.setattr(processes, "keep_running", lambda command, is_wanted, timeout: found.append(command))
     return found
 
 
@@ -166,7 +166,7 @@ def at_once(monkeypatch):
 def test_what_ends_is_started_again_until_it_is_not_wanted(tmp_path):
     log = tmp_path / "log"
     processes.keep_running(
-        lambda: ["sh", "-c", f"echo again >> {log}"], lambda: not log.exists() or len(log.read_text()) < 18, 60
+        ["sh", "-c", f"echo again >> {log}"], lambda: not log.exists() or len(log.read_text()) < 18, 60
     )
     assert log.read_text() == "again\n" * 3
 
@@ -175,14 +175,14 @@ def test_what_ends_is_started_again_until_it_is_not_wanted(tmp_path):
 def test_what_is_not_wanted_early_on_is_ended(tmp_path):
     log = tmp_path / "log"
     began = time.monotonic()
-    processes.keep_running(lambda: ["sh", "-c", f"echo > {log}; exec sleep 60"], lambda: not log.exists(), 60)
+    processes.keep_running(["sh", "-c", f"echo > {log}; exec sleep 60"], lambda: not log.exists(), 60)
     assert time.monotonic() - began < 30
 
 
 @pytest.mark.usefixtures("at_once")
 def test_a_worker_gives_up_in_the_end():
     with pytest.raises(ClusterLost, match="had no scheduler for 0.1 seconds: start one, then the worker"):
-        processes.keep_running(lambda: ["false"], lambda: True, 0.1)
+        processes.keep_running(["false"], lambda: True, 0.1)
 
 
 @pytest.mark.slow

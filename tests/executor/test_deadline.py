@@ -106,7 +106,7 @@ def test_nothing_waits_for_a_worker_that_hangs(client, executor, tmp_path):
     hung = min(client.run(os.getpid).values())
     with stopped(hung):
         executor.warm_up(os.getpid)
-        executor.check_visible(str(tmp_path))
+        executor.check_writable(str(tmp_path))
         assert len(executor.peak_memory()) == 1
         executor.close()
         assert len(DaskExecutor(client, DEADLINE).peak_memory()) == 1

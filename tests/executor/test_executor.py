@@ -4,6 +4,7 @@ import gc
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from distributed.comm import CommClosedError
 from psmds_dist.core.types import ClusterLost, InputError, WorkerError
 from psmds_dist.data import cache as rows
 from psmds_dist.data.cache import RowCache, get_row_cache
-from psmds_dist.data.sources import ArrayRows
+from psmds_dist.data.sources import ArrayRows, open_matrix
 from psmds_dist.deploy.local import local_client
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect
 from psmds_dist.executor import dask as on_dask
@@ -360,13 +361,35 @@ def test_a_worker_with_another_version_is_told(client, monkeypatch):
         DaskExecutor(client)
 
 
-def test_a_store_that_a_worker_cannot_see_is_told(client, tmp_path):
+def test_a_matrix_that_workers_cannot_read_is_told_with_host_and_reason(client, tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros((5, 5)))
+    source, executor = open_matrix(str(tmp_path / "t.npy")), DaskExecutor(with_workers(client, 2))
+    executor.check_readable(source)
+    InProcessExecutor().check_readable(source)
+    executor.check_readable(ArrayRows(np.zeros((5, 5), np.float32)))  # travels with the work
+    (tmp_path / "t.npy").unlink()
+    host = re.escape(socket.gethostname())
+    sentence = (
+        rf"2 of 2 workers \(first tcp://.* on {host}\) cannot read .*t.npy \(it does not exist there\): put it where"
+    )
+    with pytest.raises(InputError, match=sentence):
+        executor.check_readable(source)
+
+
+def test_a_directory_that_workers_cannot_write_to_is_told(client, tmp_path):
     executor = DaskExecutor(with_workers(client, 2))
-    executor.check_visible(str(tmp_path))
-    with pytest.raises(InputError, match=r"2 of 2 workers \(first tcp://.*\) cannot see .*nowhere: put it where"):
-        executor.check_visible(str(tmp_path / "nowhere"))
-    executor.check_visible("s3://bucket/matrix.zarr")  # not a path: nothing to say yet
-    InProcessExecutor().check_visible(str(tmp_path / "nowhere"))
+    executor.check_writable(str(tmp_path))
+    assert os.listdir(tmp_path) == []
+    executor.check_writable("s3://bucket/map.zarr")  # not a path: writing it will tell
+    with pytest.raises(InputError, match=r"cannot write to .*nowhere \(it does not exist there\): choose one that"):
+        executor.check_writable(str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match=r"cannot write to /proc \(.+\): pass scratch="):  # also for root
+        executor.check_writable("/proc", "pass scratch= elsewhere")
+
+
+def test_hosts_and_threads_are_counted(client):
+    assert DaskExecutor(with_workers(client, 2)).topology() == (1, 2, 2)
+    assert InProcessExecutor().topology() is None
 
 
 def test_large_coordinates_do_not_warn(client):

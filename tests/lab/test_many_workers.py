@@ -31,7 +31,7 @@ def test_32_workers_give_the_same_bits(tmp_path):
         def on_epoch(event):
             busy.update(address for address, held in client.run(blocks_held).items() if held)
 
-        mds = PatternSearchMDS(client=client, memory_limit="128 MiB", on_epoch=on_epoch, **settings).fit(source)
+        mds = PatternSearchMDS(cluster=client, memory_limit="128 MiB", on_epoch=on_epoch, **settings).fit(source)
     assert np.array_equal(mds.embedding_, alone.embedding_)
     assert len(mds.result_.peak_memory) == WORKERS
     assert len(busy) == 30  # of an odd number of pairs of blocks

@@ -45,7 +45,7 @@ def on_epoch(event):
 
 if __name__ == "__main__":
     with connect(scheduler_file=f"{place}/cluster.json", tls=f"{place}/tls") as client:
-        mds = PatternSearchMDS(client=client, on_epoch=on_epoch, **settings).fit(f"{place}/data/matrix.zarr")
+        mds = PatternSearchMDS(cluster=client, on_epoch=on_epoch, **settings).fit(f"{place}/data/matrix.zarr")
     np.save(f"{place}/map.npy", mds.embedding_)
 """
 
@@ -95,11 +95,12 @@ class Cluster:
         """Start a fit that takes half a second an epoch while the file ``slow`` is there."""
         (self.place / "slow").touch()
         command = [sys.executable, "-c", FIT, self.place, json.dumps(SOLVE)]
-        return self.network.start(CLIENT, command, self.log(CLIENT))
+        self.running = self.network.start(CLIENT, command, self.log(CLIENT))
 
     def epoch(self):
-        """Epochs that the fit has done."""
+        """Epochs that the fit has done; it must not have failed."""
         log = self.log(CLIENT).read_text()
+        assert not self.running.poll(), log
         return int(log.rpartition("epoch ")[2].split()[0]) if "epoch " in log else 0
 
     def goes_on(self, epochs=3):
@@ -119,16 +120,17 @@ class Cluster:
     def works(self, *hosts):
         """Wait until workers are back and have been given work, which they read rows for."""
         self.rows_held()
-        wait_for(lambda: all(self.rows_held().get(f"w{host}") for host in hosts), PATIENCE)
+        wait_for(lambda: self.epoch() and all(map(self.rows_held().get, [f"w{host}" for host in hosts])), PATIENCE)
 
     def process(self, host, module):
         """Process of a host that runs a module."""
         found = map(psutil.Process, processes(self.network.namespace(host)))
         return next(process for process in found if module in " ".join(process.cmdline()))
 
-    def result(self, fit):
+    def result(self):
+        """Coordinates, once the fit has ended."""
         (self.place / "slow").unlink()
-        assert fit.wait(PATIENCE) == 0, self.log(CLIENT).read_text()
+        assert self.running.wait(PATIENCE) == 0, self.log(CLIENT).read_text()
         return np.load(self.place / "map.npy")
 
 
@@ -140,7 +142,8 @@ def cluster(can_have_networks, tmp_path):
 
 def test_a_run_goes_on_whatever_is_cut_or_stopped(cluster):
     """All in one run: two workers are cut off and stopped in turn, one of them for two minutes; then the scheduler."""
-    fit, network = cluster.fit(), cluster.network
+    cluster.fit()
+    network = cluster.network
     cluster.works(*WORKERS)
     cluster.process(2, "dask_worker").kill()
     cluster.works(2)
@@ -169,7 +172,7 @@ def test_a_run_goes_on_whatever_is_cut_or_stopped(cluster):
     cluster.goes_on()
     cluster.works(*WORKERS)
     expected = PatternSearchMDS(n_jobs=1, **SOLVE).fit(str(cluster.store))
-    assert np.array_equal(cluster.result(fit), expected.embedding_)
+    assert np.array_equal(cluster.result(), expected.embedding_)
     assert cluster.epoch() == expected.n_epochs_
 
 
@@ -187,7 +190,7 @@ def test_a_host_without_the_data_is_named(cluster):
     cluster.start(4, "worker", "--threads", "1", "--name", "w4", blind=True)
     cluster.connected(4)
     command = [PSMDS, "fit", cluster.store, cluster.place / "map.zarr", "--tls", cluster.place / "tls"]
-    done = cluster.network.run(CLIENT, [*command, "--scheduler-file", cluster.place / "cluster.json"])
+    done = cluster.network.run(CLIENT, [*command, "--cluster", cluster.place / "cluster.json"])
     assert done.returncode == 1, done.stderr
-    assert re.search(rf"10\.77\.0\.4.* cannot see {cluster.store}", done.stderr), done.stderr
+    assert re.search(rf"10\.77\.0\.4:\d+ on host4\) cannot read {cluster.store}", done.stderr), done.stderr
     assert "Traceback" not in done.stderr

@@ -21,6 +21,7 @@ import numpy as np
 
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import InputError, Rows
+from psmds_dist.utils.locks import require_owner
 
 CHECKSUM_BYTES = 4
 
@@ -163,9 +164,10 @@ def fold(chunks: Mapping[str, tuple[int, int]]) -> str:
 
 def remove_partial(directory: Path) -> None:
     """Remove what interrupted writes have left; chunks are renamed into place, so these were never read."""
-    for path in directory.rglob("*.partial"):
-        if HALF.fullmatch(path.name):
-            path.unlink(missing_ok=True)
+    left = [path for path in directory.rglob("*.partial") if HALF.fullmatch(path.name)]
+    require_owner(directory)  # after listing them: none is of a later owner
+    for path in left:
+        path.unlink(missing_ok=True)
 
 
 def rows_of(out: Rows, count: int) -> Rows:

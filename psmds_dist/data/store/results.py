@@ -23,6 +23,7 @@ from psmds_dist.data.store.paths import PathLike, place_of, require_apart, requi
 from psmds_dist.data.store.reading import IDS
 from psmds_dist.data.store.writing import versions, write_ids
 from psmds_dist.utils.atomic import atomic_directory, is_free
+from psmds_dist.utils.locks import require_owner
 
 KIND = "result"
 
@@ -55,6 +56,7 @@ def write_result(
     overwrite : bool
         Whether to replace an existing result once the new one is written. Nothing but a result is replaced.
     """
+    require_owner(path)  # otherwise what another process has written would be a reason to write elsewhere
     place = require_result_place(path, overwrite=overwrite)
     write = partial(_write, arrays=arrays, attributes=attributes, ids=ids)
     try:

@@ -19,6 +19,7 @@ from psmds_dist.data.store.integrity import listed, sealed
 from psmds_dist.data.store.opening import open_panel, open_rows
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS, ZarrRows, chunk_file
 from psmds_dist.utils.atomic import remove
+from psmds_dist.utils.lease import Claim, fenced
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,9 @@ class Target(RowSource):
     array: zarr.Array[Any]
     built_from: str
     """Content id of the source that it is built from."""
+
+    claim: Claim | None = None
+    """Ownership of the directory, which tasks in other processes require, too."""
 
     verify: bool = False
     """Whether checksums are verified in reads of whole blocks."""
@@ -70,13 +74,14 @@ class Target(RowSource):
         wanted = hi - lo, self.shape[1]
         if rows.shape != wanted:
             raise InputError(f"rows of block {block} must have shape {wanted}, not {rows.shape}.")
-        try:
-            self.array[lo:hi] = rows
-        except OSError as error:
-            reason = error.strerror or error
-            raise StorageError(
-                f"{self.path} cannot be written ({reason}); free some space and rerun, or choose another path."
-            ) from None
+        with fenced(self.claim):
+            try:
+                self.array[lo:hi] = rows
+            except OSError as error:
+                reason = error.strerror or error
+                raise StorageError(
+                    f"{self.path} cannot be written ({reason}); free some space and rerun, or choose another path."
+                ) from None
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``, all of which must be written."""
@@ -100,7 +105,8 @@ class Target(RowSource):
 
     def finish(self, check: Mapping[str, Any]) -> None:
         """Declare the store complete and keep the result of its check."""
-        (open_rows if self._complete() == ARRAY else open_panel)(self.path).save_check(check)
+        with fenced(self.claim):
+            (open_rows if self._complete() == ARRAY else open_panel)(self.path).save_check(check)
 
     def _complete(self) -> str:
         """Declare the store complete, and return its kind."""

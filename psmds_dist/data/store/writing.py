@@ -22,6 +22,7 @@ from psmds_dist.data.store.paths import place_of, require_ours, require_writable
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS, PANEL
 from psmds_dist.data.store.targets import Target
 from psmds_dist.utils.atomic import atomic_directory, is_free
+from psmds_dist.utils.locks import claim_on
 
 
 def create(
@@ -72,7 +73,7 @@ def create(
         described = {"kind": PANEL, **wanted, "width": width, "landmarks": digest_of_list(rows)}
     place = place_of(path)
     array = _begin(place, described, Layout(n, width), ids, rows, overwrite=overwrite)
-    return Target(str(place), array, source_fingerprint)
+    return Target(str(place), array, source_fingerprint, claim_on(place))
 
 
 def is_unfinished(path: str | os.PathLike[str]) -> bool:
