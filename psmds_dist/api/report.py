@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from psmds_dist.core.events import EpochEvent, OnEpoch
+from psmds_dist.core.events import Event, OnEvent, StageEvent, ignore
 from psmds_dist.core.stress import Stress
 from psmds_dist.ingest.scan import Progress
 from psmds_dist.solver.progress import TimeLeft
@@ -25,10 +25,10 @@ def describe_seconds(seconds: float) -> str:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[OnEpoch]:
-    """Show a line with epoch, radius, error and remaining time, if standard error is a terminal."""
+def progress(quiet: bool) -> Iterator[OnEvent]:
+    """Show a line with stage, epoch, radius, error and remaining time, if standard error is a terminal."""
     if quiet or not sys.stderr.isatty():
-        yield lambda event: None
+        yield ignore
         return
     from rich.console import Console
     from rich.live import Live
@@ -41,15 +41,17 @@ def progress(quiet: bool) -> Iterator[OnEpoch]:
         redirect_stdout=sys.stdout.isatty(),  # otherwise printed text would not reach a redirected file
     )
     with line as live:
+        yield lambda event: live.update(_line(event, left))
 
-        def show(event: EpochEvent) -> None:
-            live.update(
-                f"epoch {event.epoch}   radius {event.radius:.3g} (ends at {event.end_radius:.3g})   "
-                f"rms error {math.sqrt(event.mse):.5g}   {event.moved:.0%} moved   "
-                f"{describe_seconds(event.seconds)}, about {describe_seconds(left.update(event))} left"
-            )
 
-        yield show
+def _line(event: Event, left: TimeLeft) -> str:
+    if isinstance(event, StageEvent):
+        return event.stage + ("" if event.total is None else f"   {event.done:,} of {event.total:,}")
+    return (
+        f"epoch {event.epoch}   radius {event.radius:.3g} (ends at {event.end_radius:.3g})   "
+        f"rms error {math.sqrt(event.mse):.5g}   {event.moved:.0%} moved   "
+        f"{describe_seconds(event.seconds)}, about {describe_seconds(left.update(event))} left"
+    )
 
 
 @contextmanager

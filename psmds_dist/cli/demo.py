@@ -139,7 +139,7 @@ def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, s
             SolverConfig(seed=0),
             executor,
             memory_limit=limit,
-            on_epoch=show,
+            on_event=show,
             on_plan=lambda plan: say("  " + plan.describe(executor.topology()).replace("\n", "\n  ")),
         )
     solution = result.solution

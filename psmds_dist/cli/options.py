@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from psmds_dist.cli.output import Print, status_printer
+from psmds_dist.cli.output import Print, start_json_log, status_printer
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -97,6 +97,11 @@ class ClusterOptions:
     threads: int | None = option(
         "--threads", type=click.IntRange(1), help="Kernel threads per process [default: all cores]."
     )
+    performance_report: str | None = option(
+        "--performance-report",
+        type=click.Path(dir_okay=False),
+        help="Write a performance report of Dask, an HTML page, to this file; rounds are slower meanwhile.",
+    )
     memory_limit: str | None = option(
         "--memory-limit", help="Memory limit per worker, such as '4 GiB' [default: 80 % of the free memory]."
     )
@@ -131,6 +136,13 @@ class TargetOptions:
     )
     overwrite: bool = option("--overwrite", is_flag=True, help="Replace an existing target.")
     quiet: bool = option("--quiet", "-q", is_flag=True, help="Print errors only.")
+    log_json: bool = option(
+        "--log-json",
+        is_flag=True,
+        is_eager=True,
+        callback=start_json_log,
+        help="Write progress, notes and errors to standard error as JSON, one object a line.",
+    )
 
     @property
     def say(self) -> Print:

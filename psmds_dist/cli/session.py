@@ -31,10 +31,18 @@ def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[E
 
     Notes and warnings of the library are printed meanwhile, and a run that is already complete ends the command.
     """
+    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), _recorded(cluster) as executor:
+        yield executor
+
+
+@contextmanager
+def _recorded(cluster: ClusterOptions) -> Iterator[Executor]:
+    """Yield the executor, with a performance report of its work where one is wanted."""
     from psmds_dist.deploy.clusters import open_executor
+    from psmds_dist.executor import performance_report
 
     opened = open_executor(cluster.name(), threads=cluster.threads, tls=cluster.tls, deadline=cluster.deadline)
-    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), opened as executor:
+    with opened as executor, performance_report(executor, cluster.performance_report):
         yield executor
 
 

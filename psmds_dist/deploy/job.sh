@@ -32,7 +32,7 @@ trap 'rm -rf "$allocation"' EXIT
 trap interrupt TERM
 
 export DASK_LOGGING="{'distributed': 'warning', 'distributed.batched': 'error'}"
-step=(srun --overlap --cpu-bind=none)
+step=(srun --overlap --mem=0 --cpu-bind=none)
 here=("${step[@]}" --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME")
 
 # several nodes: a scheduler on the first, and a worker on each

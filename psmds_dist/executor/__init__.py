@@ -12,6 +12,7 @@ from psmds_dist.executor.cluster import dask_silenced as dask_silenced
 from psmds_dist.executor.dask import DaskExecutor as DaskExecutor
 from psmds_dist.executor.local import InProcessExecutor as InProcessExecutor
 from psmds_dist.executor.local import process_memory as process_memory
+from psmds_dist.executor.report import performance_report as performance_report
 from psmds_dist.executor.tasks import run_work as run_work
 from psmds_dist.executor.tls import tls_configuration as tls_configuration
 from psmds_dist.executor.tls import tls_security as tls_security

@@ -86,6 +86,14 @@ def add_handler(dask_worker: Worker, operation: str, handler: Callable[..., Awai
     dask_worker.handlers[operation] = handler
 
 
+def add_metric(dask_worker: Worker, name: str, metric: Callable[[Worker], int]) -> None:
+    """Have a worker send a number with its heartbeats.
+
+    Why: it comes with what the scheduler tells of its workers. Lost without it: the bytes that workers have read.
+    """
+    dask_worker.metrics[name] = metric
+
+
 def worker_thread_pool(dask_worker: Worker) -> ThreadPool:
     """Threads in which a worker runs tasks.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import time
 import uuid
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from psmds_dist.core.executor import Executor, MemoryUsage, Topology
+from psmds_dist.core.executor import ClusterState, Executor, MemoryUsage, Topology
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError, WorkerError
 from psmds_dist.data import cache
@@ -62,6 +63,7 @@ class DaskExecutor(Executor):
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < np.inf:
             raise InputError(f"deadline must be a positive number of seconds, not {deadline!r}.")
         self._client = client
+        self._dashboard = _dashboard_of(client)
         self._pool = WorkerPool(client, deadline)
         self._stragglers = StragglerDetector(deadline)
         self._plugins: list[str] = []
@@ -99,6 +101,24 @@ class DaskExecutor(Executor):
         for difference in differences(facts.values(), facts_of_process(), elapsed):
             log.warning("%s", difference)
         return facts
+
+    @contextlib.contextmanager
+    def by_tasks(self) -> Iterator[None]:
+        """Call by tasks only, which Dask can record, for the length of a with block; its client is the current one.
+
+        Raises
+        ------
+        InputError
+            When the scheduler lacks Bokeh, with which it draws what it records.
+        """
+        if not self._client.run_on_scheduler(_has_bokeh):
+            raise InputError("a performance report needs Bokeh where the scheduler runs: pip install bokeh there.")
+        self._pool.direct_calls = False
+        try:
+            with self._client.as_current():
+                yield
+        finally:
+            self._pool.direct_calls = True
 
     @property
     def n_workers(self) -> int:
@@ -150,6 +170,11 @@ class DaskExecutor(Executor):
         workers = self._pool.wait_for_available(WORKER_TIMEOUT).values()
         hosts = {self._host(worker.address) for worker in workers}
         return Topology(len(hosts), len(workers), sum(worker.threads for worker in workers))
+
+    def cluster_state(self) -> ClusterState:
+        """Workers as the scheduler had them when it was asked last."""
+        pool = self._pool
+        return ClusterState(len(pool.connected), pool.lost, pool.bytes_read(), self._dashboard)
 
     def _host(self, address: str) -> str:
         """Host of a worker, or its address where it has joined later."""
@@ -203,6 +228,17 @@ def _own_version() -> str:
     import psmds_dist
 
     return str(psmds_dist.__version__)
+
+
+def _dashboard_of(client: Client) -> str:
+    """Address of the scheduler's dashboard; empty where it has none."""
+    with contextlib.suppress(KeyError, OSError):
+        return str(client.dashboard_link or "")
+    return ""
+
+
+def _has_bokeh() -> bool:
+    return importlib.util.find_spec("bokeh") is not None
 
 
 def _require_connected(client: Client) -> None:
