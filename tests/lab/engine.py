@@ -63,9 +63,9 @@ class Engine:
         return ["nsenter", f"--net=/run/netns/{self.namespace}", *command]
 
     @contextmanager
-    def package_index(self, folder: Path, constraints: Path) -> Iterator[str]:
+    def package_index(self, folder: Path, requirements: Path) -> Iterator[str]:
         """Serve wheels of this project's dependencies to pip in a build with ``--network host``; yields the address."""
-        _download_wheels(folder, constraints)
+        _download_wheels(folder, requirements)
         server = self.inside(
             sys.executable, "-m", "http.server", "8000", "--bind", "127.0.0.1", "--directory", str(folder)
         )
@@ -123,11 +123,10 @@ def _dockerd(one: Engine) -> Iterator[None]:
         process.wait(120)
 
 
-def _download_wheels(folder: Path, constraints: Path) -> None:
+def _download_wheels(folder: Path, requirements: Path) -> None:
     """Wheels of everything an image contains, and of what builds this project, in a folder for each name."""
     pip = (f"{sys.base_prefix}/bin/python3", "-m", "pip", "download", "--quiet", "--only-binary=:all:")
-    root = Path(__file__).parents[2]
-    run(*pip, "--dest", str(folder), "--constraint", str(constraints), f"{root}[metrics]", "hatchling")
+    run(*pip, "--dest", str(folder), "--requirement", str(requirements), "hatchling")
     for wheel in folder.glob("*.whl"):
         place = folder / wheel.name.partition("-")[0].lower().replace("_", "-")
         place.mkdir()
