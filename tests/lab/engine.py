@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tests.lab.netns import NUMBERS, PREFIX, remove, remove_left_over
+
 PACKAGES = """base-files base-passwd bash coreutils dash findutils grep libc6 libc-bin libgcc-s1 libstdc++6 login passwd
 sed"""
 """What a base image has besides Python; all of it is part of every Debian."""
@@ -89,7 +91,8 @@ class Engine:
 @contextmanager
 def engine(folder: Path) -> Iterator[Engine]:
     """Start an engine, whose files are all in a folder, for the length of a with block."""
-    one = Engine(folder, f"engine{os.getpid()}")
+    remove_left_over()
+    one = Engine(folder, f"{PREFIX}{os.getpid()}x{next(NUMBERS)}-0")
     folder.mkdir()
     run("ip", "netns", "add", one.namespace)
     try:
@@ -97,8 +100,16 @@ def engine(folder: Path) -> Iterator[Engine]:
         with _dockerd(one):
             yield one
     finally:
-        run("ip", "netns", "del", one.namespace)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(one.namespace)
+        _remove_folder(folder)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder, and what an engine leaves mounted there."""
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in reversed([each for each in mounts if each.startswith(f"{folder}/")]):
+        run("umount", "--lazy", mount)
+    shutil.rmtree(folder)
 
 
 @contextmanager
