@@ -230,7 +230,8 @@ def _replace(opened: _Opened, owner: Owner) -> tuple[int, bool]:
 
 
 def _beside(file: Path) -> Path:
-    return file.with_name(f"{file.name}-{uuid.uuid4().hex[:12]}")
+    """Return a new name beside a lock file, also where its own is as long as names may be."""
+    return file.with_name(f".{uuid.uuid4().hex[:12]}.lock")
 
 
 def _refusal(place: Path, opened: _Opened) -> StorageError:
