@@ -23,7 +23,7 @@ def main() -> None:
         check = build(open_points(points, "euclidean"), store, DaskExecutor(client), metric="euclidean")
         print(f"{check.n:,} points, matrix of {check.n**2 * 4 / 2**20:.0f} MiB, {LIMIT} for each worker")
 
-        mds = PatternSearchMDS(client=client, memory_limit=LIMIT, random_state=0).fit(store)
+        mds = PatternSearchMDS(cluster=client, memory_limit=LIMIT, random_state=0).fit(store)
         print(f"on two workers: {mds.n_epochs_} epochs, normalized stress {mds.normalized_stress_:.5f}")
 
         alone = PatternSearchMDS(random_state=0).fit(store)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from psmds_dist.cli.options import ClusterOptions, RunOptions, TargetOptions, accept, option, overwrite_option
-from psmds_dist.cli.output import print_result, print_status
+from psmds_dist.cli.output import events_shown, parts_shown, print_result, print_status
 from psmds_dist.cli.session import (
     finish_run,
     hint_at_unfinished_store,
@@ -146,7 +146,7 @@ def fit(
 
     checkpoint, overwrite = open_checkpoint(target, run)
     require_map_place(target, overwrite, run, source)
-    with open_executor(cluster, quiet=run.quiet) as executor:
+    with open_executor(cluster, quiet=run.quiet) as executor, events_shown(run.quiet) as show:
         mds = LandmarkMDS(
             n_components=map_.n_components,
             n_landmarks=chosen.n_landmarks,
@@ -161,7 +161,7 @@ def fit(
             random_state=chosen.seed,
             on_stage=run.say,
         )
-        mds.fit_on(source, executor, checkpoint, run.ids)
+        mds.fit_on(source, executor, checkpoint, run.ids, show)
     save(mds.save, target, overwrite)
     run.say(_summary(mds, target))
     if run.plot:
@@ -296,7 +296,6 @@ def panel(source: str, target: str, chosen: LandmarkOptions, output: TargetOptio
     from landmarks.panel.data import open_data
     from landmarks.solver.fit import choose_landmarks
     from landmarks.solver.types import LandmarkConfig
-    from psmds_dist.api.report import counter
     from psmds_dist.core.layout import format_bytes
     from psmds_dist.data.store import require_apart
 
@@ -306,7 +305,7 @@ def panel(source: str, target: str, chosen: LandmarkOptions, output: TargetOptio
     config = LandmarkConfig(n_landmarks=chosen.n_landmarks, selection=chosen.selection, seed=chosen.seed)
     with (
         open_executor(cluster, quiet=output.quiet) as executor,
-        counter("writing", output.quiet) as show,
+        parts_shown("writing", output.quiet) as show,
         open_data(
             source, executor, metric=chosen.input_metric, landmarks=rows, ids=output.ids, dtype=chosen.dtype
         ) as data,

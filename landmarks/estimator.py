@@ -20,6 +20,7 @@ from landmarks.solver.types import LandmarkConfig, LandmarkFit
 from psmds_dist.api.estimator import OnCluster, executor_for, seed_of
 from psmds_dist.api.inputs import labels_of, path_of
 from psmds_dist.core.arrays import is_frame
+from psmds_dist.core.events import OnEvent, ignore
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import Floats
@@ -91,8 +92,8 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
         Type of the dissimilarities.
-    client : distributed.Client, default=None
-        Dask cluster that does the work. None works in this process.
+    cluster : str, distributed.Client or Dask cluster, default=None
+        Who does the work, as in `psmds_dist.PatternSearchMDS`. None works in this process.
     memory_limit : int or str, default=None
         Bytes a worker (or this process) may take, such as ``"4 GiB"``.
     n_jobs : int, default=None
@@ -165,7 +166,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         evaluate: bool = True,
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
-        client: Any = None,
+        cluster: Any = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
         scratch: str | os.PathLike[str] | None = None,
@@ -185,7 +186,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         self.evaluate = evaluate
         self.random_state = random_state
         self.dtype = dtype
-        self.client = client
+        self.cluster = cluster
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.scratch = scratch
@@ -215,7 +216,8 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
             As `psmds_dist.PatternSearchMDS.fit`.
         """
         with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
-            self.fit_on(X, executor_for(self.client, self.n_jobs), checkpoint)
+            with executor_for(self.cluster, self.n_jobs) as executor:
+                self.fit_on(X, executor, checkpoint)
             if not self.result_.stop_reason.resumable:
                 checkpoint.remove()
         if self.result_.advice:
@@ -230,8 +232,12 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         executor: Executor,
         checkpoint: CheckpointStore = NO_CHECKPOINT,
         names: str | os.PathLike[str] | None = None,
+        on_event: OnEvent = ignore,
     ) -> LandmarkMDS:
-        """Fit with an executor, a checkpoint and a file of row names that are there already; otherwise as `fit`."""
+        """Fit with an executor, a checkpoint and a file of row names that are there already; otherwise as `fit`.
+
+        ``on_event`` is called with every event of the run.
+        """
         config = self._config(checkpoint)
         ids = names or (labels_of(X) if self.metric == "precomputed" else _row_names(X))
         with open_data(
@@ -249,7 +255,15 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
             if data.candidates is not None:  # landmarks has told what the columns of the panel are
                 config = replace(config, landmarks=None)
             tell = self.on_stage or (lambda text: None)
-            result = fit(data, config, executor, memory_limit=self.memory_limit, tell=tell, checkpoint=checkpoint)
+            result = fit(
+                data,
+                config,
+                executor,
+                memory_limit=self.memory_limit,
+                tell=tell,
+                on_event=on_event,
+                checkpoint=checkpoint,
+            )
             matrix = path_of(X, data.matrix) if data.matrix is not None else None
             model = Model.of(result, data, matrix)
         return self._know(model)._learn(result)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows, open_matrix
     from psmds_dist.data.store import open_rows
+    from psmds_dist.deploy.clusters import open_client, open_executor
     from psmds_dist.executor import DaskExecutor, InProcessExecutor
     from psmds_dist.ingest.build import build
 
@@ -68,6 +69,8 @@ _HOMES = {
     "classical_mds": "api.compare",
     "dimensions": "api.dimensions",
     "measure": "api.quality",
+    "open_client": "deploy.clusters",
+    "open_executor": "deploy.clusters",
     "open_matrix": "data.sources",
     "open_points": "data.points",
     "open_rows": "data.store",
@@ -105,6 +108,8 @@ __all__ = [
     "classical_mds",
     "dimensions",
     "measure",
+    "open_client",
+    "open_executor",
     "open_matrix",
     "open_points",
     "open_rows",

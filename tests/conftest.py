@@ -53,7 +53,7 @@ def quiet():
 @pytest.fixture(scope="module")
 def client():
     """Client of two local Dask workers, shared by the tests of a module."""
-    from psmds_dist.executor import local_client
+    from psmds_dist.deploy.local import local_client
 
     with local_client(workers=2, threads=1) as client:
         yield client

@@ -56,7 +56,7 @@ def panel_input(
         from psmds_dist.data.store import open_panel  # late: needs Zarr
 
         rows = open_panel(panel, dtype, None if landmarks is None else list(landmarks))
-        executor.check_visible(rows.location)
+        executor.check_readable(rows)
         yield rows
     else:
         with _plain(panel, executor, dtype or "float32", landmarks, scratch) as table:
@@ -73,7 +73,7 @@ def points_input(points: Any, executor: Executor, *, scratch: Scratch = None) ->
         from psmds_dist.data.store import open_table
 
         rows = open_table(points)
-        executor.check_visible(rows.location)
+        executor.check_readable(rows)
         yield rows.verified()
     else:
         with _plain(points, executor, "float64", None, scratch) as table:
@@ -96,7 +96,7 @@ def _plain(
 ) -> Iterator[ArrayRows | NpyRows]:
     if isinstance(given, str | os.PathLike):
         table = npy_panel(given, dtype, landmarks)
-        executor.check_visible(table.location)
+        executor.check_readable(table)
         yield table
         return
     array = array_panel(given, dtype, landmarks)

@@ -33,10 +33,11 @@ from landmarks.solver.types import Clock, Data, FitInputs, LandmarkConfig, Landm
 from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.api.embed import warm_up
 from psmds_dist.api.run import RunContext
+from psmds_dist.core.events import OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import KeepsChecks, RowSource
 from psmds_dist.core.stress import Stress, principal, turned
-from psmds_dist.core.types import Floats, InputCheck, InputError, Ints
+from psmds_dist.core.types import Floats, InputCheck, InputError, Ints, StopReason
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
 from psmds_dist.executor import InProcessExecutor
@@ -58,6 +59,7 @@ def fit(
     *,
     memory_limit: Any = None,
     tell: Tell = lambda text: None,
+    on_event: OnEvent = ignore,
     checkpoint: CheckpointStore = NO_CHECKPOINT,
 ) -> LandmarkFit:
     """Embed landmarks, place all other points, and refine.
@@ -70,9 +72,11 @@ def fit(
         In a sentence each.
     """
     ids = None if data.ids is None else list(data.ids)
-    context = RunContext.of(
-        executor, memory_limit, ids=ids, checkpoint=checkpoint, on_plan=lambda plan: tell(plan.describe())
-    )
+
+    def announce(plan: FitPlan) -> None:
+        tell(plan.describe(executor.topology()))
+
+    context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, on_plan=announce, on_event=on_event)
     landmarks = choose_landmarks(data, config)
     if config.refine == "full":
         _whole(data)
@@ -103,6 +107,7 @@ def _fit(
     if config.refine == "full":
         check = _checked(data, landmarks, context, clock)
         data = data.trusted()
+    context.tell(StageEvent("panel"))
     with data.panel(landmarks, context.executor, context.limit, plan.keep) as panel:
         if context.checkpoint is not NO_CHECKPOINT:
             identity = _attach(panel, data.entries(landmarks), config, context)
@@ -116,7 +121,8 @@ def _checked(data: Data, landmarks: Ints, context: RunContext, clock: Clock) -> 
     matrix = _whole(data)
     context.executor.warm_up(partial(warm_up_scan, matrix.dtype.name))
     clock.leave_out()
-    check = checked(matrix, context.executor, ids=context.ids, memory_limit=context.limit)
+    told = partial(context.tell_part, "check")
+    check = checked(matrix, context.executor, ids=context.ids, memory_limit=context.limit, on_progress=told)
     refuse_huge(check.highest, matrix.dtype, None, data.trusted().entries(landmarks))
     clock.end("check")
     return check
@@ -179,8 +185,10 @@ def _fit_panel(inputs: FitInputs, judge: ValidationStress | None, check: InputCh
         solution = _polish(inputs, found, frame, check)
     inputs.context.executor.close()  # frees the rows: the evaluation needs their memory
     embedding, frame = _in_position(found, frame, inputs.landmarks, solution)
+    inputs.context.tell(StageEvent("evaluation", last=True))
     estimate, curve = estimate_stress(inputs, among, embedding) if inputs.config.evaluate else (None, [])
     inputs.clock.end("evaluation")
+    inputs.context.recorder.end(StopReason.PLACED if solution is None else solution.stop_reason)
     return LandmarkFit(
         embedding=embedding,
         landmarks=inputs.landmarks,
@@ -207,6 +215,7 @@ def _mapped(inputs: FitInputs) -> tuple[LandmarkDissimilarities, LandmarkEmbeddi
         among_landmarks(inputs.panel, inputs.landmarks, inputs.data.entries(inputs.landmarks)),
         inputs.config,
     )
+    inputs.context.tell(StageEvent("landmarks"))
     near = inputs.context.executor if isinstance(inputs.context.executor, InProcessExecutor) else InProcessExecutor()
     mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, rough=config.passing)
     inputs.clock.end("landmarks")
@@ -219,7 +228,8 @@ def _placed(
     """All points placed against the landmarks."""
     frame = among.frame(mapped.solution.embedding, inputs.config.closed_form)
     work = Place(inputs.rows, frame, share=inputs.config.share, seated=inputs.landmarks)
-    found = place_all(inputs.context.executor, work, inputs.context.checkpoint.stream("placement"))
+    told, stream = partial(inputs.context.tell_part, "placement"), inputs.context.checkpoint.stream("placement")
+    found = place_all(inputs.context.executor, work, stream, told)
     require_known(found[3], inputs.config.n_components, inputs.data.ids)
     require_finite(found, frame.scale, inputs.data.ids)
     _require_span(frame, found[0], inputs.data.ids)
@@ -232,6 +242,7 @@ def _refined(
     inputs: FitInputs, among: LandmarkDissimilarities, frame: PlacementModel, found: Placement, judge: ValidationStress
 ) -> tuple[PlacementModel, Placement, int]:
     """Landmarks and all other points moved by the whole panel, and its passes."""
+    inputs.context.tell(StageEvent("refinement"))
     stream = inputs.context.checkpoint.stream("refinement")
     refined = refine_panel(
         inputs.context.executor, inputs.rows, frame, among.values, inputs.landmarks, found, judge, stream
@@ -298,6 +309,7 @@ def _polish(inputs: FitInputs, found: Placement, frame: PlacementModel, check: I
         budget=budget,
         start=found[0],
         stream=inputs.context.checkpoint.stream(f"polish-{check.digest}"),
+        on_event=inputs.context.tell,
     )
     inputs.clock.end("refinement")
     return solution

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from landmarks.panel.memory import PIECE_BYTES
-from psmds_dist.core.executor import Executor
+from psmds_dist.core.executor import Executor, Topology
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Ints
@@ -150,8 +150,8 @@ class FitPlan:
         """Bytes a process may take."""
         return self.panel.limit
 
-    def describe(self) -> str:
-        """Say in one line how the dissimilarities will be come by."""
+    def describe(self, topology: Topology | None = None) -> str:
+        """Say in one line how the dissimilarities will be come by, after one that says where, for workers elsewhere."""
         rows, kept = self.panel.needs.rows, self.panel.cached_share
         how = "kept in memory" if kept == 1 else f"{self.origin}, {self.passes}"
         if 0 < kept < 1 and self.passes != ONCE:
@@ -161,6 +161,7 @@ class FitPlan:
             matrix = format_bytes(self.polish.needs.rows.nbytes)
             polish = f"; then a refinement on the matrix of {matrix}, {self.polish.cached_share:.0%} kept in memory"
         return (
+            f"{self.panel.where(topology)}"
             f"{rows.layout.n:,} points by {rows.layout.columns:,} landmarks, panel {format_bytes(rows.nbytes)}, "
             f"{self.panel.who}: {how}{polish}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +126,9 @@ class Place:
         return place(batch.rows, batch.slots, self.frame, start, radii, self.share)
 
 
-def place_all(executor: Executor, work: Place, stream: CheckpointStream) -> Placement:
+def place_all(
+    executor: Executor, work: Place, stream: CheckpointStream, on_progress: Callable[[int, int], object] | None = None
+) -> Placement:
     """Place all points, in portions of blocks that can be saved; how they are cut does not change the result.
 
     A run continues after the portions that were saved.
@@ -140,6 +142,8 @@ def place_all(executor: Executor, work: Place, stream: CheckpointStream) -> Plac
         found, block = scatter_into(found, everyone, points, _placement(piece)), saved
     size = layout.count if stream.every == math.inf else executor.n_workers
     while block < layout.count:
+        if on_progress is not None:
+            on_progress(block, layout.count)
         blocks = range(block, min(block + size, layout.count))
         began = time.monotonic()
         found = scatter_into(found, everyone, points_of(layout, blocks), gather(executor, work, layout, blocks))

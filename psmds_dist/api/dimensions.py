@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from psmds_dist.api.embed import Embedding, embed
-from psmds_dist.api.estimator import executor_for, seed_from
+from psmds_dist.api.estimator import seed_from, threads_of
 from psmds_dist.api.inputs import ids_of, labels_of, row_source
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.config import SolverConfig, check_int
@@ -27,6 +27,7 @@ from psmds_dist.core.validation import require_size
 from psmds_dist.data.cache import stored
 from psmds_dist.data.ids import DELIMITERS
 from psmds_dist.data.sources import ArrayRows
+from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import checked
 from psmds_dist.ingest.scan import Progress
 from psmds_dist.planning.memory import require, sample_bytes, sampled
@@ -207,7 +208,7 @@ def dimensions(
     """
     most, n_init = check_int("max_components", max_components, 1), check_int("n_init", n_init, 3)
     size, seed = check_int("sample", sample, 3), seed_from(random_state)
-    names, executor = labels_of(X), executor_for(None, n_jobs)
+    names, executor = labels_of(X), InProcessExecutor(threads_of(n_jobs))
     with row_source(X, executor, dtype=dtype) as source:
         require_size(source.n)
         points = _choose(source.n, size, seed)

@@ -18,7 +18,7 @@ from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
 from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
-from psmds_dist.core.events import OnEpoch
+from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress
@@ -122,6 +122,7 @@ def embed(
     ids: list[str] | None = None,
     init: str | Floats = "auto",
     on_epoch: OnEpoch | None = None,
+    on_event: OnEvent = ignore,
     on_plan: Callable[[Plan], object] | None = None,
     checkpoint: CheckpointStore = NO_CHECKPOINT,
 ) -> Embedding:
@@ -135,7 +136,15 @@ def embed(
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
-    context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, on_plan=on_plan, on_epoch=on_epoch)
+    context = RunContext.of(
+        executor,
+        memory_limit,
+        ids=ids,
+        checkpoint=checkpoint,
+        on_plan=on_plan,
+        on_epoch=on_epoch,
+        on_event=on_event,
+    )
     plan = plan_run(source, config, context, init)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
@@ -146,7 +155,13 @@ def embed(
 
 def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: Plan, init: str | Floats) -> Embedding:
     """Check, find the start, and solve from all starts."""
-    check = checked(source, context.executor, ids=context.ids, memory_limit=context.limit)
+    check = checked(
+        source,
+        context.executor,
+        ids=context.ids,
+        memory_limit=context.limit,
+        on_progress=partial(context.tell_part, "check"),
+    )
     _require_near(init, config, check.rms)
     if not isinstance(init, str):
         init = _brought_near(init, check.rms)
@@ -156,15 +171,22 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
     warm_up(source, config, context.executor)
     if isinstance(init, str):
         warm_up_start(wanted_start(init, source, config), config, source.dtype.name, context.executor)
+    context.tell(StageEvent("start"))
     find = partial(_find_start, init, source, config, context)
     begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
     first = config if config.radius is not None else replace(config, radius=begin.radius)
     task = partial(
-        solve, source, executor=context.executor, scale=check.rms, budget=plan.budget, on_epoch=context.on_epoch
+        solve,
+        source,
+        executor=context.executor,
+        scale=check.rms,
+        budget=plan.budget,
+        on_epoch=context.on_epoch,
     )
     others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin)))
     tasks = [partial(task, config=first, start=begin.x), *(partial(task, config=other) for other in others)]
-    solution, stresses, solving = _best_of_sound(tasks, context.checkpoint)
+    solution, stresses, solving = _best_of_sound(tasks, context)
+    context.recorder.end(solution.stop_reason)
     return Embedding(
         solution=solution,
         check=check,
@@ -231,25 +253,27 @@ Best = tuple[Solution, list[float], float]
 """The best of several solves, the normalized stress of each, and the seconds of all."""
 
 
-def _best_of_sound(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> Best:
+def _best_of_sound(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> Best:
     """Solve from several starts; a start that may come of damaged rows is forgotten."""
     try:
-        return _best_of(tasks, checkpoint)
+        return _best_of(tasks, context)
     except DamagedDataError:  # finding the start tests no checksums
+        checkpoint = context.checkpoint
         if checkpoint.stream("solve-0").last() is None:
             checkpoint.stream("start").forget()
         raise
 
 
-def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointStore) -> Best:
+def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> Best:
     """Solve from several starts; an interrupt or callback ends them all."""
     best: Solution | None = None
-    stresses, seconds = [], 0.0
+    stresses, seconds, checkpoint = [], 0.0, context.checkpoint
     done = checkpoint.stream("starts")
     if (saved := done.last()) is not None:
         best, stresses, seconds = Solution.from_arrays(saved), saved["stresses"].tolist(), float(saved["spent"])
     for k, task in enumerate(tasks[len(stresses) :], len(stresses)):
-        found = task(stream=checkpoint.stream(f"solve-{k}"))
+        on_event = partial(_tell_of, k, len(tasks), context.tell)
+        found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
         seconds += found.seconds
         stresses.append(found.stress.normalized_stress)
         if best is None or found.stress.mse < best.stress.mse:
@@ -260,6 +284,13 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], checkpoint: CheckpointSto
             done.save(k, partial(_finished, best, list(stresses), seconds))
     assert best is not None
     return best, stresses, seconds
+
+
+def _tell_of(k: int, count: int, tell: OnEvent, event: Event) -> None:
+    """Tell of an event of solve ``k`` of so many."""
+    if isinstance(event, StageEvent) and count > 1:
+        event = replace(event, done=k, total=count, last=event.last and k + 1 == count)
+    tell(event)
 
 
 def _finished(best: Solution, stresses: list[float], seconds: float) -> Arrays:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import numpy as np
@@ -19,22 +20,23 @@ from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.types import Floats, InputError
-from psmds_dist.executor import DaskExecutor, InProcessExecutor
+from psmds_dist.deploy.clusters import open_executor
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import CheckpointStore, open_checkpoint
 
 
 class OnCluster(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
-    """An estimator with a ``client``, a connection that can be neither copied nor pickled."""
+    """An estimator with a ``cluster``: a name, or an open connection, which can be neither copied nor pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the connection out: it is of this process."""
-        return {**super().__getstate__(), "client": None}
+        """Leave an open connection out: it is of this process."""
+        named = isinstance(self.cluster, str)
+        return {**super().__getstate__(), "cluster": self.cluster if named else None}
 
     def __sklearn_clone__(self) -> Self:
-        """Clone as scikit-learn does, but share the connection, which cannot be copied."""
+        """Clone as scikit-learn does, but share an open connection, which cannot be copied."""
         twin: Self = BaseEstimator.__sklearn_clone__(copy.copy(self))
-        twin.client = self.client
+        twin.cluster = self.cluster
         return twin
 
 
@@ -98,16 +100,19 @@ class PatternSearchMDS(OnCluster):
         Type in which rows are held. Coordinates and totals are float64 always.
     symmetrize : bool, default=False
         Take the mean of both orders of each pair, which leaves the best map unchanged.
-    client : distributed.Client, default=None
-        Dask cluster that does the work. None works in this process.
+    cluster : str, distributed.Client or Dask cluster, default=None
+        Who does the work: the name of a cluster, such as ``"local:4"``, ``"tcp://host:8786"`` or
+        ``"slurm:file.yaml"`` (see `psmds_dist.open_client`), which is opened by each call and closed at its end; or a
+        client or cluster that exists. None works in this process.
     memory_limit : int or str, default=None
         Bytes a worker (or this process) may take, such as ``"4 GiB"``. Rows beyond it are streamed. None
         takes 80 % of the free memory, or half of a Dask worker's limit. Fits in several threads of one process
         take as much each.
     n_jobs : int, default=None
-        Kernel threads in this process; None or -1 takes all. Dask workers use their own number of threads.
+        Kernel threads in this process, or of each worker that is started; None or -1 takes all. Workers that exist use
+        their own number of threads.
     scratch : path, default=None
-        Directory, shared by all machines, for a temporary store when ``client`` is given and X is in memory.
+        Directory, shared by all machines, for a temporary store when ``cluster`` is given and X is in memory.
     checkpoint : path, default=None
         Directory in which to keep, after epochs, where the run stands. What is kept goes when `fit` has ended well;
         a second live run is refused.
@@ -190,7 +195,7 @@ class PatternSearchMDS(OnCluster):
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
-        client: Any = None,
+        cluster: Any = None,
         memory_limit: int | str | None = None,
         n_jobs: int | None = None,
         scratch: str | os.PathLike[str] | None = None,
@@ -213,7 +218,7 @@ class PatternSearchMDS(OnCluster):
         self.random_state = random_state
         self.dtype = dtype
         self.symmetrize = symmetrize
-        self.client = client
+        self.cluster = cluster
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.scratch = scratch
@@ -271,8 +276,10 @@ class PatternSearchMDS(OnCluster):
     def _embed(self, X: Any, init: str | Floats, checkpoint: CheckpointStore) -> Embedding:
         config = self._config(checkpoint)
         names = labels_of(X)
-        executor = executor_for(self.client, self.n_jobs)
-        with row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source:
+        with (
+            executor_for(self.cluster, self.n_jobs) as executor,
+            row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source,
+        ):
             self._matrix = path_of(X, source)
             return embed(
                 source,
@@ -373,18 +380,27 @@ def seed_from(random_state: object) -> int:
     raise InputError(f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}.")
 
 
-def executor_for(client: Any, n_jobs: object) -> Executor:
-    """Return the cluster of a client, or this process with ``n_jobs`` kernel threads.
+def executor_for(cluster: Any, n_jobs: object) -> AbstractContextManager[Executor]:
+    """Executor on a cluster, or in this process with ``n_jobs`` kernel threads, for the length of a with block.
 
     Raises
     ------
     InputError
-        When ``client`` is no client, or ``n_jobs`` no number of threads.
+        When ``cluster`` is no cluster, or ``n_jobs`` no number of threads.
     """
-    if client is not None:
-        return DaskExecutor(client)
+    return open_executor(cluster, threads=threads_of(n_jobs))
+
+
+def threads_of(n_jobs: object) -> int | None:
+    """Kernel threads that ``n_jobs`` asks for; None takes all.
+
+    Raises
+    ------
+    InputError
+        When it is no number of threads.
+    """
     if n_jobs is None or n_jobs == -1:
-        return InProcessExecutor()
+        return None
     if isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool) and n_jobs > 0:
-        return InProcessExecutor(int(n_jobs))
+        return int(n_jobs)
     raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {n_jobs!r}.")

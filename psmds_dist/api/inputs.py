@@ -215,7 +215,7 @@ def _is_from(package: str, value: object) -> bool:
 
 def _stored(matrix: Any, executor: Executor, dtype: str, symmetrize: bool) -> RowSource:
     rows = open_matrix(matrix, dtype)
-    executor.check_visible(rows.location)
+    executor.check_readable(rows)
     if symmetrize:
         raise InputError(
             "symmetrize works on matrices in memory; for a stored matrix run 'psmds ingest --symmetrize' "
@@ -274,7 +274,7 @@ def scratch_store(scratch: str | os.PathLike[str] | None, executor: Executor) ->
     except OSError as error:
         raise InputError(f"scratch={str(scratch)!r} cannot be written to: {error.strerror}.") from None
     try:
-        executor.check_visible(str(folder), "pass scratch= a directory that all machines share")
+        executor.check_writable(str(folder), "pass scratch= a directory that all machines share")
         yield folder / "matrix.zarr"
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -17,6 +17,7 @@ from psmds_dist.kernels.guided import guide
 from psmds_dist.kernels.jit import available_threads as available_threads
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.moves import propose
+from psmds_dist.utils.machine import available_memory
 
 COLUMNS = 4096
 """Points of the kernel's probe: their rows take 64 MB, so that they come from memory as in a run, not from caches."""
@@ -91,7 +92,7 @@ def distances(features: int) -> float:
 def memory_share(workers: int) -> int:
     """Bytes that a worker may take by default when so many share this machine."""
     if workers == 1:
-        return int(0.8 * psutil.virtual_memory().available)
+        return int(0.8 * available_memory())
     return int(psutil.virtual_memory().total // (2 * workers))
 
 

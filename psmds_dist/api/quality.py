@@ -19,7 +19,7 @@ def measure(
     embedding: Any,
     *,
     dtype: str = "float32",
-    client: Any = None,
+    cluster: Any = None,
     memory_limit: int | str | None = None,
     n_jobs: int | None = None,
 ) -> Stress:
@@ -34,8 +34,8 @@ def measure(
         otherwise the points are in the order of the matrix. See `psmds_dist.data.coordinates.read_coordinates`.
     dtype : {"float32", "float64"}, default="float32"
         Type of the rows.
-    client : distributed.Client, default=None
-        Dask cluster that does the work. None works in this process.
+    cluster : str, distributed.Client or Dask cluster, default=None
+        Who does the work, as in `PatternSearchMDS`. None works in this process.
     memory_limit : int or str, default=None
         Bytes a worker (or this process) may take, as in `PatternSearchMDS`.
     n_jobs : int, default=None
@@ -59,8 +59,8 @@ def measure(
     >>> measure([[0, 3, 5], [3, 0, 4], [5, 4, 0]], [[0, 0], [3, 0], [3, 4]]).normalized_stress
     0.0
     """
-    names, executor = labels_of(X), executor_for(client, n_jobs)
-    with row_source(X, executor, dtype=dtype) as source:
+    names = labels_of(X)
+    with executor_for(cluster, n_jobs) as executor, row_source(X, executor, dtype=dtype) as source:
         coordinates = _coordinates(embedding, source.n, names or ids_of(source))
         return embed.measure(source, coordinates, executor, memory_limit)
 

@@ -6,44 +6,12 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from psmds_dist.core.events import EpochEvent, OnEpoch
+from psmds_dist.core.events import Event, OnEvent, StageEvent, ignore
 from psmds_dist.core.stress import Stress
 from psmds_dist.ingest.scan import Progress
+from psmds_dist.solver.progress import TimeLeft
 from psmds_dist.utils.text import escaped
-
-DECAY = 0.75
-"""Factor per halving by which the epochs beyond one decrease: between those of fast and slow runs."""
-
-INITIAL_EPOCHS = 5.0
-"""Epochs assumed for the first halving."""
-
-
-@dataclass
-class TimeLeft:
-    """Estimator of the remaining time, from the number of epochs per halving of the radius.
-
-    Large radii take many epochs; later the radius halves in almost every epoch. The estimate therefore starts from the
-    recent number of epochs per halving, of which the part beyond one decays.
-    """
-
-    _radius: float = math.inf
-    _needed: float = INITIAL_EPOCHS
-    _since: int = 0
-
-    def update(self, event: EpochEvent) -> float:
-        """Seconds left after an epoch."""
-        self._since += 1
-        if event.radius < self._radius:
-            if math.isfinite(self._radius):
-                self._needed = (self._needed + self._since) / 2
-            self._radius, self._since = event.radius, 0
-        halvings = max(1.0, math.ceil(math.log2(max(event.radius / event.end_radius, 1.0))))
-        decaying: float = (1 - DECAY**halvings) / (1 - DECAY)
-        needed = max(self._needed, (self._needed + self._since) / 2)
-        epochs = halvings + max(0.0, needed - 1) * decaying
-        return epochs * event.seconds / event.epoch
 
 
 def describe_seconds(seconds: float) -> str:
@@ -57,10 +25,10 @@ def describe_seconds(seconds: float) -> str:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[OnEpoch]:
-    """Show a line with epoch, radius, error and remaining time, if standard error is a terminal."""
+def progress(quiet: bool) -> Iterator[OnEvent]:
+    """Show a line with stage, epoch, radius, error and remaining time, if standard error is a terminal."""
     if quiet or not sys.stderr.isatty():
-        yield lambda event: None
+        yield ignore
         return
     from rich.console import Console
     from rich.live import Live
@@ -73,15 +41,17 @@ def progress(quiet: bool) -> Iterator[OnEpoch]:
         redirect_stdout=sys.stdout.isatty(),  # otherwise printed text would not reach a redirected file
     )
     with line as live:
+        yield lambda event: live.update(_line(event, left))
 
-        def show(event: EpochEvent) -> None:
-            live.update(
-                f"epoch {event.epoch}   radius {event.radius:.3g} (ends at {event.end_radius:.3g})   "
-                f"rms error {math.sqrt(event.mse):.5g}   {event.moved:.0%} moved   "
-                f"{describe_seconds(event.seconds)}, about {describe_seconds(left.update(event))} left"
-            )
 
-        yield show
+def _line(event: Event, left: TimeLeft) -> str:
+    if isinstance(event, StageEvent):
+        return event.stage + ("" if event.total is None else f"   {event.done:,} of {event.total:,}")
+    return (
+        f"epoch {event.epoch}   radius {event.radius:.3g} (ends at {event.end_radius:.3g})   "
+        f"rms error {math.sqrt(event.mse):.5g}   {event.moved:.0%} moved   "
+        f"{describe_seconds(event.seconds)}, about {describe_seconds(left.update(event))} left"
+    )
 
 
 @contextmanager

@@ -8,13 +8,14 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple, Self, TypeVar
 
-from psmds_dist.core.events import OnEpoch
+from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
 from psmds_dist.planning.memory import exceeded
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
+from psmds_dist.solver.progress import NO_RECORDER, NullRecorder, recorder_of
 from psmds_dist.solver.state_file import Identity
 
 T = TypeVar("T")
@@ -51,6 +52,10 @@ class RunContext:
         Called with the plan of memory before the work begins.
     on_epoch : callable, optional
         Called after every epoch; returning True ends the solve.
+    on_event : callable, optional
+        Called with every event.
+    recorder : NullRecorder
+        Keeps the progress of the run in a file.
     """
 
     executor: Executor
@@ -59,12 +64,26 @@ class RunContext:
     checkpoint: CheckpointStore = NO_CHECKPOINT
     on_plan: Callable[[Any], object] | None = None
     on_epoch: OnEpoch | None = None
+    on_event: OnEvent = ignore
+    recorder: NullRecorder = NO_RECORDER
 
     @classmethod
-    def of(cls, executor: Executor, memory_limit: Any = None, **more: Any) -> Self:
+    def of(
+        cls, executor: Executor, memory_limit: Any = None, *, checkpoint: CheckpointStore = NO_CHECKPOINT, **more: Any
+    ) -> Self:
         """Context with the limit that the user gave, or else that of the executor."""
         limit = executor.memory_limit() if memory_limit is None else parse_bytes(memory_limit)
-        return cls(executor, limit, **more)
+        recorder = recorder_of(checkpoint, executor.cluster_state)
+        return cls(executor, limit, checkpoint=checkpoint, recorder=recorder, **more)
+
+    def tell(self, event: Event) -> None:
+        """Record an event and pass it on."""
+        self.recorder(event)
+        self.on_event(event)
+
+    def tell_part(self, stage: str, done: int, total: int) -> None:
+        """Tell how many parts of a stage are done."""
+        self.tell(StageEvent(stage, done, total))
 
     def attach(self, n: int, dtype: str, content: str, configuration: Mapping[str, Any]) -> Identity:
         """Begin, or continue, the run that these describe, and return its identity."""
@@ -82,8 +101,9 @@ class RunContext:
             self.on_plan(plan)
         before = self.executor.memory_usage()
         try:
-            found = work()
-            self._require_unchanged(source)
+            with self.recorder.recording():
+                found = work()
+                self._require_unchanged(source)
             peak = self.executor.peak_memory()
             return found, MemoryUse(peak, exceeded(self.limit, before, peak))
         finally:

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from psmds_dist import __version__
-from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan, processes
+from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan, processes, submit, watch
 from psmds_dist.cli.exits import Interrupted, Resumable, resume_hint
+from psmds_dist.cli.output import log_error, logs_json
 from psmds_dist.core.errors import ClusterLost, PsmdsError
 from psmds_dist.utils.signals import Interrupts, sigterm_as_interrupt
 from psmds_dist.utils.text import escaped_lines
@@ -40,7 +41,10 @@ class Commands(click.Group):
             return self._invoke(ctx)
         except click.ClickException as error:
             vars(error).update(message=escaped_lines(error.message))  # keeps the class of click's own errors
-            raise
+            if not logs_json():
+                raise
+            log_error(error)
+            raise click.exceptions.Exit(error.exit_code) from None
 
     def _invoke(self, ctx: click.Context) -> Any:
         interrupts = ctx.ensure_object(Interrupts)
@@ -91,6 +95,9 @@ for _command in (
     inspect.info,
     inspect.quality,
     inspect.export,
+    submit.submit,
+    watch.status,
+    watch.watch,
     admin.certificates,
     admin.demo,
     processes.scheduler,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from psmds_dist.cli.options import ClusterOptions, TargetOptions, accept, dtype_option
-from psmds_dist.cli.output import print_note
+from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
 from psmds_dist.utils.atomic import folder_above
 
@@ -88,15 +88,14 @@ def _write_store(
     cluster: ClusterOptions,
 ) -> None:
     """Write a checked store; ``write`` is `psmds_dist.build` with the options of the command."""
-    from psmds_dist.api.report import counter
     from psmds_dist.core.layout import format_bytes
 
     with open_executor(cluster, quiet=output.quiet) as executor:
         hint_at_unfinished_store(target)
-        executor.check_visible(source.location)
-        executor.check_visible(str(folder_above(Path(os.path.realpath(target)))))
+        executor.check_readable(source)
+        executor.check_writable(str(folder_above(Path(os.path.realpath(target)))))
         ids = row_names(source, output.ids)
-        with counter("writing", output.quiet) as show:
+        with parts_shown("writing", output.quiet) as show:
             check = write(
                 source,
                 target,

@@ -25,7 +25,8 @@ from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.data.points import open_points
 from psmds_dist.data.store import open_rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.ingest.build import build
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_scan, warm_up_solver
@@ -138,8 +139,8 @@ def _embed(example: Example, output: Path, executor: DaskExecutor, limit: int, s
             SolverConfig(seed=0),
             executor,
             memory_limit=limit,
-            on_epoch=show,
-            on_plan=lambda plan: say(f"  {plan.describe()}"),
+            on_event=show,
+            on_plan=lambda plan: say("  " + plan.describe(executor.topology()).replace("\n", "\n  ")),
         )
     solution = result.solution
     peak = max(result.peak_memory.values())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from psmds_dist.cli.options import ClusterOptions, RunOptions, accept, option
+from psmds_dist.cli.output import events_shown
 from psmds_dist.cli.session import finish_run, open_checkpoint, open_executor, require_map_place, row_names, save
 from psmds_dist.utils.text import note_unsafe
 
@@ -113,7 +114,6 @@ def fit(
     failure, --resume continues from there to the same result.
     """
     from psmds_dist.api.embed import embed
-    from psmds_dist.api.report import progress
     from psmds_dist.api.results import read_result, write_result
     from psmds_dist.data.sources import open_matrix
 
@@ -123,9 +123,9 @@ def fit(
     ids = row_names(source, run.ids)
     nbytes = 8 * source.n * (2 * config.n_components + 1)
     require_map_place(target, overwrite, run, source.location, nbytes)
-    with open_executor(cluster, quiet=run.quiet) as executor, progress(run.quiet) as show:
+    with open_executor(cluster, quiet=run.quiet) as executor, events_shown(run.quiet) as show:
         note_unsafe(ids)
-        executor.check_visible(source.location)
+        executor.check_readable(source)
         result = embed(
             source,
             config,
@@ -133,8 +133,8 @@ def fit(
             memory_limit=cluster.memory_limit,
             ids=ids,
             init=solver.init,
-            on_epoch=show,
-            on_plan=lambda plan: run.say(plan.describe()),
+            on_event=show,
+            on_plan=lambda plan: run.say(plan.describe(executor.topology())),
             checkpoint=checkpoint,
         )
     save(partial(write_result, result=result, matrix=source.location), target, overwrite)

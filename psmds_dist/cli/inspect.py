@@ -65,7 +65,7 @@ def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...
 
     source, found = (_open_file if holds_coordinates(result) else _open_result)(result, matrix)
     with open_executor(cluster) as executor:
-        executor.check_visible(source.location)
+        executor.check_readable(source)
         stress = measure(source, found.embedding, executor, cluster.memory_limit)
     print_result("\n".join(filter(None, (found.agreement, stress_lines(stress)))))
     if worst:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from psmds_dist.cli.output import Print, status_printer
+from psmds_dist.cli.output import Print, start_json_log, status_printer
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -75,29 +75,54 @@ def accept(kind: type[Any], argument: str) -> Decorator:
 class ClusterOptions:
     """Where a command runs, and with how much memory."""
 
-    workers: int | None = option("--workers", type=click.IntRange(1), help="Start this many Dask workers locally.")
-    scheduler: str | None = option("--scheduler", help="Address of a running Dask scheduler, such as tcp://host:8786.")
-    scheduler_file: str | None = option(
-        "--scheduler-file", type=click.Path(), help="Scheduler file of a running Dask scheduler."
+    cluster: str | None = option(
+        "--cluster",
+        metavar="NAME",
+        help="Work on a cluster: local:4, the address or file of a Dask scheduler, slurm:file.yaml (pbs, lsf, sge), "
+        "ssh:hosts.txt, kubernetes:file.yaml, or package.module:function [default: work in this process].",
+    )
+    workers: int | None = option(
+        "--workers", type=click.IntRange(1), help="Start this many Dask workers on this machine, as --cluster local:N."
     )
     tls: str | None = option(
         "--tls",
         type=click.Path(),
         help="Use TLS with the certificate in this directory, created by 'psmds certificates'.",
     )
-    deadline: float = option(
+    deadline: float | None = option(
         "--deadline",
         type=Positive(),
-        default=30.0,
-        show_default=True,
-        help="Seconds that a worker may hang before its blocks are reassigned.",
+        help="Seconds that a worker may hang before its blocks are reassigned [default: 30].",
     )
     threads: int | None = option(
         "--threads", type=click.IntRange(1), help="Kernel threads per process [default: all cores]."
     )
+    performance_report: str | None = option(
+        "--performance-report",
+        type=click.Path(dir_okay=False),
+        help="Write a performance report of Dask, an HTML page, to this file; rounds are slower meanwhile.",
+    )
     memory_limit: str | None = option(
         "--memory-limit", help="Memory limit per worker, such as '4 GiB' [default: 80 % of the free memory]."
     )
+
+    def name(self) -> str | None:
+        """Name of the cluster, or None to work in this process.
+
+        Raises
+        ------
+        click.UsageError
+            When options contradict each other.
+        """
+        from psmds_dist.deploy.settings import default_cluster
+
+        if self.cluster is not None and self.workers is not None:
+            raise click.UsageError("--cluster and --workers are mutually exclusive; use one of them.")
+        named = self.cluster if self.workers is None else f"local:{self.workers}"
+        named = default_cluster() if named is None else named
+        if self.tls is not None and named is None:
+            raise click.UsageError("--tls requires --cluster or --workers.")
+        return named
 
 
 @dataclass(frozen=True)
@@ -111,6 +136,13 @@ class TargetOptions:
     )
     overwrite: bool = option("--overwrite", is_flag=True, help="Replace an existing target.")
     quiet: bool = option("--quiet", "-q", is_flag=True, help="Print errors only.")
+    log_json: bool = option(
+        "--log-json",
+        is_flag=True,
+        is_eager=True,
+        callback=start_json_log,
+        help="Write progress, notes and errors to standard error as JSON, one object a line.",
+    )
 
     @property
     def say(self) -> Print:

@@ -49,7 +49,7 @@ def scheduler(options: ProcessOptions, port: int, dashboard_port: int) -> None:
 
 @click.command()
 @accept(ProcessOptions, "options")
-@click.option("--threads", type=click.IntRange(1), help="Kernel threads [default: all cores].")
+@click.option("--threads", type=click.IntRange(1), help="Kernel threads [default: all cores that it may use].")
 @click.option("--name", help="Name, unique in the cluster [default: made of host and process].")
 @click.option(
     "--death-timeout",
@@ -65,7 +65,7 @@ def worker(options: ProcessOptions, threads: int | None, name: str | None, death
     connection breaks, it is started again until it finds the scheduler.
     """
     from psmds_dist.deploy.processes import run_worker
-    from psmds_dist.kernels.jit import available_threads
+    from psmds_dist.utils.machine import usable_cpus
 
     with notes_shown(quiet=False), suppress(KeyboardInterrupt):  # the usual end of a process like this
-        run_worker(**asdict(options), threads=threads or available_threads(), name=name, death_timeout=death_timeout)
+        run_worker(**asdict(options), threads=threads or usable_cpus(), name=name, death_timeout=death_timeout)

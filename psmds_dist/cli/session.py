@@ -27,38 +27,23 @@ TO_RESUME = "rerun the same command with --resume to continue"
 
 @contextmanager
 def open_executor(cluster: ClusterOptions, *, quiet: bool = False) -> Iterator[Executor]:
-    """Yield the executor that the options select; a local cluster ends with the block.
+    """Yield the executor that the options select; a cluster that was started for it ends with the block.
 
     Notes and warnings of the library are printed meanwhile, and a run that is already complete ends the command.
     """
-    _check_cluster(cluster)
-    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), _executor(cluster) as executor:
+    with _exit_if_complete(status_printer(quiet)), notes_shown(quiet), _recorded(cluster) as executor:
         yield executor
 
 
-def _check_cluster(cluster: ClusterOptions) -> None:
-    """Reject options that contradict each other."""
-    given = sum(option is not None for option in (cluster.workers, cluster.scheduler, cluster.scheduler_file))
-    if given > 1:
-        raise click.UsageError("--workers, --scheduler and --scheduler-file are mutually exclusive; use one of them.")
-    if cluster.tls is not None and not given:
-        raise click.UsageError("--tls requires --workers, --scheduler or --scheduler-file.")
-
-
 @contextmanager
-def _executor(cluster: ClusterOptions) -> Iterator[Executor]:
-    from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, dask_silenced, local_client
-    from psmds_dist.kernels.jit import available_threads
+def _recorded(cluster: ClusterOptions) -> Iterator[Executor]:
+    """Yield the executor, with a performance report of its work where one is wanted."""
+    from psmds_dist.deploy.clusters import open_executor
+    from psmds_dist.executor import performance_report
 
-    if cluster.workers is not None:
-        threads = cluster.threads or max(1, available_threads() // cluster.workers)
-        with local_client(cluster.workers, threads, cluster.tls) as client:
-            yield DaskExecutor(client, cluster.deadline)
-    elif cluster.scheduler is not None or cluster.scheduler_file is not None:
-        with dask_silenced(), connect(cluster.scheduler, cluster.scheduler_file, cluster.tls) as client:
-            yield DaskExecutor(client, cluster.deadline)
-    else:
-        yield InProcessExecutor(cluster.threads)
+    opened = open_executor(cluster.name(), threads=cluster.threads, tls=cluster.tls, deadline=cluster.deadline)
+    with opened as executor, performance_report(executor, cluster.performance_report):
+        yield executor
 
 
 @contextmanager

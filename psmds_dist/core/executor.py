@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from psmds_dist.core.sources import RowSource
 
 R = TypeVar("R")
 
@@ -14,6 +17,30 @@ class MemoryUsage(NamedTuple):
 
     resident: int
     peak: int
+
+
+class Topology(NamedTuple):
+    """Where work is done."""
+
+    hosts: int
+    workers: int
+    threads: int
+
+
+class ClusterState(NamedTuple):
+    """What an executor knows of its workers without asking them."""
+
+    workers: int
+    """Workers that are connected."""
+
+    lost: int = 0
+    """Workers that were connected and are not any more."""
+
+    bytes_read: int | None = None
+    """Bytes of rows that they have read; None where that is unknown."""
+
+    dashboard: str = ""
+    """Address of a page about the workers; empty where there is none."""
 
 
 class Executor(ABC):
@@ -75,15 +102,32 @@ class Executor(ABC):
         """Peak resident bytes of each process that works, by name."""
         return {name: usage.peak for name, usage in self.memory_usage().items()}
 
-    def check_visible(  # noqa: B027 - a default
-        self, path: str, advice: str = "put it where all machines can read it"
-    ) -> None:
-        """Refuse a path that a worker cannot see. Default: all of them see what this process sees.
+    def topology(self) -> Topology | None:
+        """Machines and threads that do the work. Default: this process alone, of which there is nothing to say."""
+        return None
+
+    def cluster_state(self) -> ClusterState | None:
+        """State of the workers; any thread may ask, and nothing is sent. Default: None, for unknown."""
+        return None
+
+    def check_readable(self, source: RowSource) -> None:  # noqa: B027 - a default
+        """Refuse a source from which a worker cannot read a row. Default: all of them read what this process reads.
 
         Raises
         ------
         InputError
-            Names a worker that does not see the path, and ends with ``advice``.
+            Names a worker that cannot, with its host and the reason.
+        """
+
+    def check_writable(  # noqa: B027 - a default
+        self, folder: str, advice: str = "choose one that all machines share"
+    ) -> None:
+        """Refuse a directory in which a worker cannot write a file. Default: all of them write where this process does.
+
+        Raises
+        ------
+        InputError
+            Names a worker that cannot, with its host and the reason, and ends with ``advice``.
         """
 
     def compute(self, collection: Any) -> Any:

@@ -65,6 +65,20 @@ def batches_of(blocks: Sequence[int], layout: Layout) -> list[list[int]]:
     return groups(blocks, max(1, BATCH // layout.rows))
 
 
+_READ = [0]
+"""Bytes of rows that this process has read."""
+
+
+def count_read(rows: Rows) -> None:
+    """Count rows that were read."""
+    _READ[0] += rows.nbytes
+
+
+def bytes_read() -> int:
+    """Bytes of rows that this process has read; where threads count at the same time, about so many."""
+    return _READ[0]
+
+
 class RowCache:
     """Blocks of a source, kept as they come until the budget is full; later ones stream through buffers.
 
@@ -162,6 +176,7 @@ class RowCache:
         blocks = range(run.first, run.last + 1)
         known = self._tested.issuperset(blocks)
         (self.source if known else self.source.verified()).read(lo, hi, out)
+        count_read(out)
         self._tested.update(blocks)
 
     def _buffer(self, turn: int) -> Rows:

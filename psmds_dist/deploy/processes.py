@@ -116,29 +116,25 @@ def run_worker(
     ClusterLost
         After ``death_timeout``.
     """
+    tls = _tls_directory(tls)
     given = host or interface or setting("host") or setting("interface")
     own = listening_address(host, interface) if given else None
-    tls = _tls_directory(tls)
-    name = name or f"{socket.gethostname()}-{os.getpid()}"
-    scheduler_address(scheduler_file, ATTEMPT)
-
-    def command() -> list[str]:
-        scheduler = scheduler_address(scheduler_file, ATTEMPT)  # another one, after a restart
-        _require_same_security(scheduler, tls)
-        where = ["--scheduler-file", scheduler_file, "--host", own or address_towards(scheduler)]
-        what = ["--nthreads", str(threads), "--nworkers", "1", "--memory-limit", "0", "--name", name]
-        return _dask_command("worker", [*where, *what, "--death-timeout", str(ATTEMPT), *_common_options(0, tls)])
-
+    scheduler = scheduler_address(scheduler_file, ATTEMPT)
+    _require_same_security(scheduler, tls)
+    where = ["--scheduler-file", scheduler_file, "--host", own or address_towards(scheduler)]
+    what = ["--nthreads", str(threads), "--nworkers", "1", "--memory-limit", "0"]
+    who = ["--name", name or f"{socket.gethostname()}-{os.getpid()}", "--death-timeout", str(ATTEMPT)]
+    command = _dask_command("worker", [*where, *what, *who, *_common_options(0, tls)])
     keep_running(command, lambda: not is_removed(scheduler_file), death_timeout)
 
 
-def keep_running(command: Callable[[], list[str]], is_wanted: Callable[[], bool], death_timeout: float) -> None:
+def keep_running(command: list[str], is_wanted: Callable[[], bool], death_timeout: float) -> None:
     """Run a command again whenever it ends, with growing pauses, until it is not wanted any more.
 
     Parameters
     ----------
-    command : callable
-        Returns program and arguments.
+    command : list of str
+        Program and arguments.
     is_wanted : callable
         Whether to start it again.
     death_timeout : float
@@ -152,7 +148,7 @@ def keep_running(command: Callable[[], list[str]], is_wanted: Callable[[], bool]
     pause, lasted = FIRST_PAUSE, time.monotonic()
     while True:
         began = time.monotonic()
-        with _child(command()) as process:
+        with _child(command) as process:
             _wait(process, is_wanted)
         if time.monotonic() - began > 2 * ATTEMPT:
             pause, lasted = FIRST_PAUSE, time.monotonic()

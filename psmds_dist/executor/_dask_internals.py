@@ -86,6 +86,14 @@ def add_handler(dask_worker: Worker, operation: str, handler: Callable[..., Awai
     dask_worker.handlers[operation] = handler
 
 
+def add_metric(dask_worker: Worker, name: str, metric: Callable[[Worker], int]) -> None:
+    """Have a worker send a number with its heartbeats.
+
+    Why: it comes with what the scheduler tells of its workers. Lost without it: the bytes that workers have read.
+    """
+    dask_worker.metrics[name] = metric
+
+
 def worker_thread_pool(dask_worker: Worker) -> ThreadPool:
     """Threads in which a worker runs tasks.
 
@@ -203,3 +211,27 @@ def silence_logging() -> AbstractContextManager[None]:
 
     silenced: AbstractContextManager[None] = silence_logging_cmgr(logging.CRITICAL)
     return silenced
+
+
+def open_jobs(cluster: Any, jobs: int, interval: float) -> None:
+    """Submit jobs of a dask-jobqueue cluster, and every ``interval`` seconds those that it has lost meanwhile.
+
+    Why: `scale` neither raises the error of a job that is refused nor replaces one that has ended. Lost without it: the
+    reason why there are no workers, and workers whose job was cancelled or reached its time limit.
+    """
+    from distributed.core import Status
+    from tornado.ioloop import PeriodicCallback
+
+    async def start() -> None:
+        cluster.scale(jobs=jobs)
+        try:
+            await cluster._correct_state()
+        except Exception:
+            for job in cluster._created:  # else the cluster does not close
+                job.status = Status.failed
+            raise
+        again = PeriodicCallback(lambda: cluster.scale(jobs=jobs), 1000 * interval)
+        cluster.periodic_callbacks["psmds-jobs"] = again
+        again.start()
+
+    cluster.sync(start)

@@ -10,10 +10,11 @@ from typing import TypeVar
 
 import psutil
 
-from psmds_dist.core.executor import Executor, MemoryUsage
+from psmds_dist.core.executor import ClusterState, Executor, MemoryUsage
 from psmds_dist.core.layout import groups
-from psmds_dist.data.cache import CacheSlot, held_in
+from psmds_dist.data.cache import CacheSlot, bytes_read, held_in
 from psmds_dist.executor.tasks import run_work
+from psmds_dist.utils.machine import available_memory
 
 R = TypeVar("R")
 
@@ -33,6 +34,7 @@ class InProcessExecutor(Executor):
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads
         self._rows: CacheSlot = {}
+        self._read_before = bytes_read()
 
     def map(
         self, work: Callable[[Sequence[int]], R], blocks: Sequence[int], *, group: int | None = None
@@ -44,12 +46,16 @@ class InProcessExecutor(Executor):
             yield part, result
 
     def memory_limit(self) -> int:
-        """Most of the memory that this machine has free."""
-        return int(0.8 * psutil.virtual_memory().available)
+        """Most of the memory that this process may still take."""
+        return int(0.8 * available_memory())
 
     def memory_usage(self) -> dict[str, MemoryUsage]:
         """Memory of this process."""
         return {"in-process": process_memory()}
+
+    def cluster_state(self) -> ClusterState:
+        """Bytes that this process has read since the executor was made."""
+        return ClusterState(1, bytes_read=bytes_read() - self._read_before)
 
     def close(self) -> None:
         """Free the rows that this executor has read."""

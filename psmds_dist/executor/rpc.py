@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from psmds_dist.data.cache import bytes_read
 from psmds_dist.executor import _dask_internals as internals
 from psmds_dist.executor.tasks import Work, run_work
 
@@ -22,6 +23,9 @@ R = TypeVar("R")
 
 OPERATION = "psmds-work"
 """Name of the handler."""
+
+BYTES_READ = "psmds-bytes-read"
+"""Name of the number that workers send with their heartbeats."""
 
 
 def register_handler(dask_worker: Worker) -> bool:
@@ -35,7 +39,12 @@ def register_handler(dask_worker: Worker) -> bool:
 
     pool(dask_worker)
     internals.add_handler(dask_worker, OPERATION, handle)
+    internals.add_metric(dask_worker, BYTES_READ, _bytes_read)
     return True
+
+
+def _bytes_read(dask_worker: Worker) -> int:
+    return bytes_read()
 
 
 def _reply(work: Work[Any], blocks: list[int], threads: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psmds_dist.core.types import InputError
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 CERTIFICATE = "certificate.pem"
 KEY = "key.pem"
+
+ROLES = ("client", "scheduler", "worker")
 
 
 def write_certificates(folder: str) -> None:
@@ -60,12 +62,11 @@ def tls_security(folder: str) -> Security:
                 f"the TLS file {path} cannot be read ({error.strerror}): give the directory that 'psmds certificates' "
                 "made."
             ) from None
-    roles = ("client", "scheduler", "worker")
     security = Security(
         require_encryption=True,
         tls_ca_file=certificate,
-        **{f"tls_{role}_cert": certificate for role in roles},
-        **{f"tls_{role}_key": key for role in roles},
+        **{f"tls_{role}_cert": certificate for role in ROLES},
+        **{f"tls_{role}_key": key for role in ROLES},
     )
     try:
         security.get_connection_args("client")
@@ -75,6 +76,14 @@ def tls_security(folder: str) -> Security:
             "with 'psmds certificates'."
         ) from None
     return security
+
+
+def tls_configuration(folder: str) -> dict[str, Any]:
+    """Dask's settings that make a process use the certificate and key of a directory."""
+    certificate, key = (os.path.abspath(os.path.join(folder, name)) for name in (CERTIFICATE, KEY))
+    files = {f"{role}.{part}": path for role in ROLES for part, path in (("cert", certificate), ("key", key))}
+    names = {f"distributed.comm.tls.{name}": path for name, path in {"ca-file": certificate, **files}.items()}
+    return {"distributed.comm.require-encryption": True, **names}
 
 
 def require_same_security(address: str, security: Security | None) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from psmds_dist.core.types import ClusterLost
 from psmds_dist.executor import _dask_internals as internals
 from psmds_dist.executor.errors import ATTEMPTS
-from psmds_dist.executor.rpc import register_handler
+from psmds_dist.executor.rpc import BYTES_READ, register_handler
 from psmds_dist.executor.stragglers import HEARTBEATS, silent_workers
 from psmds_dist.executor.tasks import keep_alive, probe
 
@@ -52,6 +52,7 @@ class Worker(NamedTuple):
     memory_limit: int
     status: str
     last_seen: float
+    bytes_read: int | None = None
 
 
 class WorkerPool:
@@ -81,6 +82,9 @@ class WorkerPool:
         self.last_task_call = -math.inf
         """Time of the last call by tasks."""
 
+        self.direct_calls = True
+        """Whether workers may be called directly."""
+
         self.with_handler: set[str] = set()
         """Addresses of workers that can be called directly; after a loss another worker may have one of them."""
 
@@ -92,6 +96,12 @@ class WorkerPool:
 
         self._refreshed_at = -math.inf
         self._kept_alive_at = -math.inf
+        self.lost = 0
+        """Workers that have left the cluster."""
+
+        self._read: dict[str, tuple[int, int]] = {}
+        """Bytes that each worker had read when it told so first, and last."""
+
         self._silent: set[str] = set()
         self._suspects: dict[str, Future] = {}
 
@@ -101,11 +111,24 @@ class WorkerPool:
         if self.is_connected():
             with suppress(OSError):  # the client is about to notice that its scheduler is gone
                 found = self._in_loop(self._identify)
-                self.connected = {address: _worker(address, facts) for address, facts in found.items()}
+                self._update({address: _worker(address, facts) for address, facts in found.items()})
         self._suspects = {a: f for a, f in self._suspects.items() if a in self.connected and not f.done()}
         self._update_silent()
         self._refreshed_at = time.monotonic()
         return self.available
+
+    def _update(self, found: dict[str, Worker]) -> None:
+        """Take in the workers that the scheduler has now, and count those that it has no more."""
+        for address in self.connected.keys() - found.keys():
+            self.lost += 1
+            log.debug("worker %s has left the cluster", address, extra=_event("worker_lost", address))
+        self.connected = found
+        told = {address: worker.bytes_read for address, worker in found.items() if worker.bytes_read is not None}
+        self._read |= {address: (self._read.get(address, (read,))[0], read) for address, read in told.items()}
+
+    def bytes_read(self) -> int | None:
+        """Bytes that all workers have read since they told so first; None while none has."""
+        return sum(last - first for first, last in list(self._read.values())) if self._read else None
 
     async def _identify(self) -> dict[str, dict[str, Any]]:
         return await internals.identify_workers(self.client)
@@ -127,7 +150,8 @@ class WorkerPool:
         longest = max(self.deadline, HEARTBEATS * internals.heartbeat_interval(len(self.connected)))
         silent = silent_workers({a: worker.last_seen for a, worker in self.connected.items()}, longest)
         for address in silent - self._silent:
-            log.info("no heartbeat from worker %s for %.0f s; reassigning its blocks", address, longest)
+            event = _event("worker_silent", address)
+            log.info("no heartbeat from worker %s for %.0f s; reassigning its blocks", address, longest, extra=event)
         self._silent = silent
 
     @property
@@ -143,7 +167,7 @@ class WorkerPool:
 
     def can_call_directly(self) -> bool:
         """Whether all available workers can be called directly now; installs the handler on new ones."""
-        if time.monotonic() - self.last_task_call > TASK_INTERVAL:
+        if not self.direct_calls or time.monotonic() - self.last_task_call > TASK_INTERVAL:
             return False
         addresses = {worker.address for worker in self.available.values()}
         if not addresses <= self.with_handler | self.without_handler:
@@ -174,7 +198,8 @@ class WorkerPool:
         """Give a worker no more blocks until it runs a probe."""
         if address in self._suspects or address in self._silent:
             return
-        log.info("worker %s missed its deadline; reassigning its blocks until it answers", address)
+        event = _event("worker_late", address)
+        log.info("worker %s missed its deadline; reassigning its blocks until it answers", address, extra=event)
         key = f"psmds-probe-{uuid.uuid4().hex}"
         self._suspects[address] = self.submit(probe, key=key, workers=[address])
 
@@ -301,23 +326,30 @@ class WorkerPool:
                 self.require_scheduler()
             return reply.result()
 
-    def run_on_all(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-        """Results of a function in each available worker, by address, errors among them; suspect who does not reply."""
+    def run_on_all(self, function: Callable[..., Any], *args: Any, timeout: float | None = None) -> dict[str, Any]:
+        """Results of a function in each available worker, by address, errors among them.
+
+        Workers that do not reply within ``timeout`` seconds, by default the deadline, are suspect.
+        """
         addresses = [worker.address for worker in self.available.values()]
         found: dict[str, Any] = {}
-        for address, reply in zip(addresses, self._in_loop(self._replies, addresses, function, *args), strict=True):
+        for address, reply in zip(
+            addresses, self._in_loop(self._replies, addresses, timeout, function, *args), strict=True
+        ):
             if isinstance(reply, TimeoutError):
                 self.suspect(address)
             elif isinstance(reply, dict):
                 found |= reply
         return found
 
-    async def _replies(self, addresses: list[str], function: Callable[..., Any], *args: Any) -> list[Any]:
+    async def _replies(
+        self, addresses: list[str], timeout: float | None, function: Callable[..., Any], *args: Any
+    ) -> list[Any]:
         """Replies from the event loops of workers, which are free while they compute."""
 
         async def one(address: str) -> Any:
             reply = self.client.run(function, *args, workers=[address], on_error="return")
-            return await asyncio.wait_for(reply, self.deadline)
+            return await asyncio.wait_for(reply, self.deadline if timeout is None else timeout)
 
         return await asyncio.gather(*map(one, addresses), return_exceptions=True)
 
@@ -350,7 +382,7 @@ class WorkerPool:
         async def run() -> list[Any]:
             done = asyncio.ensure_future(order())
             done.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio logs it
-            replies = await self._replies(addresses, bool)
+            replies = await self._replies(addresses, None, bool)
             all_reply = len(addresses) == len(self.connected) and not any(isinstance(r, TimeoutError) for r in replies)
             await asyncio.wait({done}, timeout=None if all_reply else 0)
             if done.done():
@@ -362,6 +394,12 @@ class WorkerPool:
                 self.suspect(address)
 
 
+def _event(name: str, address: str) -> dict[str, Any]:
+    """Name and fields of a log record about a worker, for `psmds_dist.utils.json_log`."""
+    return {"event": name, "fields": {"worker": address}}
+
+
 def _worker(address: str, facts: dict[str, Any]) -> Worker:
     limit = int(facts.get("memory_limit") or 0)
-    return Worker(str(facts["name"]), address, int(facts["nthreads"]), limit, facts["status"], facts["last_seen"])
+    read = facts.get("metrics", {}).get(BYTES_READ)
+    return Worker(str(facts["name"]), address, int(facts["nthreads"]), limit, facts["status"], facts["last_seen"], read)

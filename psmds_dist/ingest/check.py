@@ -87,10 +87,17 @@ def require_matrix(source: RowSource) -> None:
     require_size(source.n)
 
 
-def checked(source: RowSource, executor: Executor, *, ids: Ids = None, memory_limit: int | None = None) -> InputCheck:
+def checked(
+    source: RowSource,
+    executor: Executor,
+    *,
+    ids: Ids = None,
+    memory_limit: int | None = None,
+    on_progress: Progress | None = None,
+) -> InputCheck:
     """Return the result of the input check: the one kept with a store where it still holds, or a new one."""
     require_matrix(source)
-    return check_once(source, MatrixChecker(ids), executor, memory_limit=memory_limit)
+    return check_once(source, MatrixChecker(ids), executor, memory_limit=memory_limit, on_progress=on_progress)
 
 
 def check_source(

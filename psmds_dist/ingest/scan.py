@@ -18,7 +18,7 @@ from psmds_dist.core.config import MAX_SQUARABLE
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
-from psmds_dist.data.cache import prefetch_ahead
+from psmds_dist.data.cache import count_read, prefetch_ahead
 from psmds_dist.ingest.similarity import sample_points
 from psmds_dist.kernels.jit import threads_for
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
@@ -266,6 +266,7 @@ def read_strips(source: RowSource, blocks: Sequence[int], most: int) -> Iterator
     for turn, (run, (lo, hi)) in enumerate(zip(parts, spans, strict=True)):
         prefetch_ahead(source, spans, turn)
         source.read(lo, hi, buffer)
+        count_read(buffer[: hi - lo])
         yield run, buffer[: hi - lo]
 
 

@@ -15,6 +15,7 @@ import numba
 from numba.core.caching import FunctionCache, NullCache
 
 from psmds_dist.core.errors import ForkError
+from psmds_dist.utils.machine import usable_cpus
 
 # OpenMP reads it when the first kernel runs. A thread that spins while it waits takes the core from the one that reads
 # ahead, or from a neighbour: streaming on two busy cores took twice as long.
@@ -134,8 +135,14 @@ def _cache_of(function: Function) -> FunctionCache | NullCache:
 
 
 def available_threads() -> int:
-    """Threads that kernels may use in this process."""
-    return int(numba.config.NUMBA_NUM_THREADS)
+    """Threads that kernels may use in this process: Numba knows its affinity, but neither control groups nor Slurm."""
+    limit = int(numba.config.NUMBA_NUM_THREADS)
+    return limit if "NUMBA_NUM_THREADS" in os.environ else min(limit, _usable_cpus())
+
+
+@cache
+def _usable_cpus() -> int:
+    return usable_cpus()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from psmds_dist.core.executor import Topology
 from psmds_dist.core.layout import Layout, format_bytes, round_up
 from psmds_dist.core.types import BudgetError
 from psmds_dist.kernels.scan import SKETCHES
@@ -464,13 +465,29 @@ class Plan:
             return "kept in memory"
         return f"{self.cached_share:.0%} kept in memory, rest streamed" if self.again else "streamed once"
 
-    def describe(self) -> str:
-        """Say in one line how the matrix will be read."""
+    def describe(self, topology: Topology | None = None) -> str:
+        """Say in one line how the matrix will be read, after one that says where, for workers elsewhere."""
         again = ""
         if self.read_cost > 1.05 and self.cached_share < 1:
             again = f"; an epoch reads its chunks {self.read_cost:.1f} times, so ingest it once"
         rows = format_bytes(self.needs.rows.nbytes)
-        return f"{self.layout.n:,} points, rows {rows}, {self.who}: {self.keeping}{again}"
+        return f"{self.where(topology)}{self.layout.n:,} points, rows {rows}, {self.who}: {self.keeping}{again}"
+
+    def where(self, topology: Topology | None) -> str:
+        """Line on the workers and their room for rows; nothing for this process alone."""
+        if topology is None:
+            return ""
+        room, rows = format_bytes(self.budget * topology.workers), format_bytes(self.needs.rows.nbytes)
+        fits = self.cached_share == 1
+        often = "fits, read once" if fits else "read in every pass" if self.again else "read once"
+        nodes, threads = counted(topology.hosts, "node"), counted(topology.threads, "thread")
+        what = "matrix" if self.layout.n == self.layout.columns else "panel"
+        return f"{nodes}, {threads}, {room} for rows; {what} {rows}: {often}\n"
+
+
+def counted(number: int, what: str) -> str:
+    """Number of things, with their plural."""
+    return f"{number:,} {what}" + "s" * (number != 1)
 
 
 def most_expected(limit: int, before: int) -> int:

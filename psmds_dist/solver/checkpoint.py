@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError, OwnershipLost
+from psmds_dist.solver.progress import remove_progress
 from psmds_dist.solver.state_file import (
     STATE,
     UNFINISHED,
@@ -87,6 +88,22 @@ class CheckpointStream(ABC):
 
 class CheckpointStore(ABC):
     """Saved states of one run, in streams."""
+
+    folder: Path | None = None
+    """Directory of the states; None where nothing is saved."""
+
+    overwrite: bool = False
+    """Whether another run's states are removed once the run begins."""
+
+    @property
+    def found(self) -> bool:
+        """Whether there is something to continue from."""
+        return False
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the run continues from what is there."""
+        return self.found and not self.overwrite
 
     @abstractmethod
     def attach(self, identity: Identity) -> None:
@@ -241,6 +258,8 @@ class DirectoryCheckpoint(CheckpointStore):
         directory.
     """
 
+    folder: Path
+
     def __init__(
         self,
         folder: str | os.PathLike[str],
@@ -360,6 +379,7 @@ class DirectoryCheckpoint(CheckpointStore):
         """Remove all states, unfinished ones too, and the directory when nothing else is in it."""
         unfinished = [path for path in self.folder.glob(".*.npz") if UNFINISHED.fullmatch(path.name)]
         self.unlink([*self.states(), *filter(is_state, unfinished)])
+        remove_progress(self.folder)
         self._remove_folder()
 
     def _remove_folder(self) -> None:

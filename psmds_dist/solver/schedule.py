@@ -127,6 +127,11 @@ class Schedule:
         noise = math.sqrt(6 * config.eps * min(mse, scale * scale)) if config.bad_moves else 0.0
         return max(RADIUS_TOL * scale, noise)
 
+    def stress(self, mse: float) -> float:
+        """Normalized stress of a map with that mean squared error over all ordered pairs."""
+        n = self.layout.n
+        return math.sqrt(mse * n / (n - 1)) / self.scale
+
     def stall_threshold(self, radius: float, mse: float) -> float:
         """Share of the error that an epoch must gain; where it gains less, the radius halves.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.config import SolverConfig
-from psmds_dist.core.events import EpochEvent, OnEpoch
+from psmds_dist.core.events import EpochEvent, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
@@ -87,13 +87,13 @@ class _Progress:
     outcome: StopReason | None = None
     unpolished: bool = False
 
-    def record(self, report: EpochReport, radius: float, end_radius: float) -> EpochEvent:
+    def record(self, report: EpochReport, radius: float, schedule: Schedule) -> EpochEvent:
         if report.error < self.best[0]:
             self.best = (report.error, self.state.x)
         seconds = time.perf_counter() - self.began
         row = (self.state.epoch + 1, radius, report.mse, seconds, report.moved / report.x.shape[1])
         self.rows.append(row)
-        return EpochEvent(*row, end_radius=end_radius)
+        return EpochEvent(*row, end_radius=schedule.end_radius(report.mse), stress=schedule.stress(report.mse))
 
     def as_arrays(self) -> Arrays:
         """All that a later process needs to continue from here."""
@@ -137,6 +137,7 @@ def solve(
     budget: int,
     start: Floats | None = None,
     on_epoch: OnEpoch | None = None,
+    on_event: OnEvent = ignore,
     stream: CheckpointStream = NO_CHECKPOINT,
 ) -> Solution:
     """Embed a dissimilarity matrix by pattern search.
@@ -157,6 +158,8 @@ def solve(
         Where to begin; uniform random coordinates of the same scale by default.
     on_epoch : callable, optional
         Called after every epoch; returning True ends the solve.
+    on_event : callable, optional
+        Called after every epoch, and when the epochs, the polish and the measurement begin.
     stream : CheckpointStream, optional
         Where the state is saved after epochs; a solve continues from the last one there, to the same bits.
 
@@ -176,8 +179,10 @@ def solve(
             progress.restore(saved)
         elif config.max_epochs:
             progress.state = _first_state(objective, progress.state, schedule, given=start is not None)
-        _loop(progress, objective, schedule, on_epoch, stream)
+        on_event(StageEvent("epochs", last=not config.polishes(source.n)))
+        _loop(progress, objective, schedule, partial(_told, on_epoch, on_event), stream)
         if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
+            on_event(StageEvent("polish"))
             progress.polish(partial(polished, objective, scale=scale))
     except KeyboardInterrupt:
         progress.cut_short(StopReason.INTERRUPTED, stream)
@@ -185,11 +190,23 @@ def solve(
         if not progress.rows:
             raise
         progress.cut_short(StopReason.LOST if isinstance(error, ClusterLost) else StopReason.FATAL, stream)
+    on_event(StageEvent("stress", last=True))
     return _finish(progress, objective, config.seed)
 
 
+def _told(on_epoch: OnEpoch | None, on_event: OnEvent, event: EpochEvent) -> bool:
+    """Tell of an epoch, and return whether the user ends the solve."""
+    on_event(event)
+    answer = on_epoch(event) if on_epoch is not None else None
+    return isinstance(answer, bool | np.bool_) and bool(answer)
+
+
 def _loop(
-    progress: _Progress, objective: Objective, schedule: Schedule, on_epoch: OnEpoch | None, stream: CheckpointStream
+    progress: _Progress,
+    objective: Objective,
+    schedule: Schedule,
+    ends: Callable[[EpochEvent], bool],
+    stream: CheckpointStream,
 ) -> None:
     config = schedule.config
     run_epoch: Epoch = bad_moves_epoch if config.bad_moves else monotone_epoch
@@ -197,11 +214,10 @@ def _loop(
     while progress.outcome is None:
         plan = schedule.plan(progress.state)
         report = run_epoch(objective, progress.state, plan)
-        event = progress.record(report, plan.radius, schedule.end_radius(report.mse))
+        event = progress.record(report, plan.radius, schedule)
         progress.state, progress.outcome = schedule.advance(progress.state, report)
         stream.save(progress.state.epoch, progress.as_arrays)
-        answer = on_epoch(event) if on_epoch is not None else None
-        if isinstance(answer, bool | np.bool_) and answer:
+        if ends(event):
             progress.outcome = progress.outcome or StopReason.CALLBACK
 
 

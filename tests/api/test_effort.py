@@ -151,7 +151,7 @@ def test_same_bits_from_a_store_and_a_file(tmp_path, whole):
 @pytest.mark.slow
 def test_same_bits_on_two_workers(client, tmp_path, whole):
     np.save(tmp_path / "t.npy", noisy())
-    same(fitted(tmp_path / "t.npy", client=client), whole)
+    same(fitted(tmp_path / "t.npy", cluster=client), whole)
 
 
 def interrupt_at(count, function):

@@ -85,17 +85,17 @@ class Connection:
 
 
 def test_clones_share_the_client_and_nothing_fitted(fitted):
-    twin = clone(PatternSearchMDS(3, client=(client := Connection()), eps=0.25))
-    assert twin.client is client
+    twin = clone(PatternSearchMDS(3, cluster=(client := Connection()), eps=0.25))
+    assert twin.cluster is client
     assert (twin.n_components, twin.eps) == (3, 0.25)
     assert not hasattr(clone(fitted), "embedding_")
 
 
 def test_pickling_keeps_the_map_and_leaves_the_client(matrix):
     mds = PatternSearchMDS(random_state=0, max_epochs=3).fit(matrix)
-    mds.client = Connection()
+    mds.cluster = Connection()
     again = pickle.loads(pickle.dumps(mds))
-    assert again.client is None
+    assert again.cluster is None
     assert np.array_equal(again.embedding_, mds.embedding_)
 
 
@@ -266,7 +266,8 @@ def test_too_small_a_budget_is_refused_with_numbers(matrix):
         ({"random_state": "x"}, "random_state must be"),
         ({"dtype": "float16"}, "dtype must be 'float32' or 'float64', not 'float16'"),
         ({"dtype": "nonsense"}, "dtype must be"),
-        ({"client": "tcp://127.0.0.1:8786"}, r"client must be a connected distributed\.Client, not str"),
+        ({"cluster": 3}, r"cluster must be the name of a cluster such as .* or a Dask cluster, not int"),
+        ({"cluster": "nonsense"}, "cluster .nonsense. is not known: use one of local, local:4"),
         ({"memory_limit": "lots"}, "memory_limit must be a positive number of bytes, or text such as"),
         ({"memory_limit": -1}, "memory_limit must be"),
         ({"n_jobs": 0}, "n_jobs must be None, -1 or a positive number"),

@@ -14,7 +14,8 @@ from psmds_dist import PatternSearchMDS
 from psmds_dist.core.events import EpochEvent
 from psmds_dist.core.layout import Layout
 from psmds_dist.data.cache import AHEAD
-from psmds_dist.executor import DaskExecutor, local_client
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.solver.schedule import halves
 from psmds_dist.solver.tasks import Proposal, gather
@@ -71,7 +72,7 @@ def workers(settings: Settings) -> list[Record]:
 def epoch_seconds(one: DataSet, count: int) -> float:
     """Median seconds per epoch on local workers of one thread, with rows in memory."""
     with local_client(count, 1) as client:
-        mds = PatternSearchMDS(init="random", client=client, random_state=0, max_epochs=15)
+        mds = PatternSearchMDS(init="random", cluster=client, random_state=0, max_epochs=15)
         mds.fit(one.store)
     return float(np.median(np.diff(mds.history_["seconds"])[2:]))
 
@@ -107,7 +108,7 @@ def _cold(one: DataSet, limit: int) -> Record:
     slowness = [_slowness(paths)]
     with local_client(2, max(1, available_threads() // 2)) as client:
         drop = _Dropper(lambda: drop_cached(paths))
-        mds = PatternSearchMDS(random_state=0, client=client, memory_limit=limit, max_epochs=8, on_epoch=drop)
+        mds = PatternSearchMDS(random_state=0, cluster=client, memory_limit=limit, max_epochs=8, on_epoch=drop)
         sync(paths)
         drop(None)
         before, drop.seconds = bytes_from_disk(), 0.0

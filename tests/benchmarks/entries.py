@@ -11,7 +11,7 @@ import dask.array
 import numpy as np
 
 from psmds_dist import PatternSearchMDS
-from psmds_dist.executor import local_client
+from psmds_dist.deploy.local import local_client
 from tests.benchmarks import data
 from tests.benchmarks.harness import Record, Settings, held, once, show, show_held
 
@@ -35,7 +35,7 @@ def entries(settings: Settings) -> list[Record]:
         lines.append(_compared(what, lambda jobs=jobs: _together(small, jobs), lambda jobs=jobs: _in_turn(small, jobs)))
     with local_client(2, 1) as client:
         lazy = dask.array.from_array(small, chunks=500)
-        lines.append(_compared("Dask array", lambda: _fit(lazy, client=client), lambda: _fit(small, client=client)))
+        lines.append(_compared("Dask array", lambda: _fit(lazy, cluster=client), lambda: _fit(small, cluster=client)))
     show(lines, what="", seconds=".2f", seconds_of_the_other=".2f", ratio=".2f")
     bounds = [held(line["what"], line["ratio"], most=1.2) for line in lines if line["what"] != "Dask array"]
     show_held(bounds)

@@ -22,7 +22,8 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.data.cache import stored
 from psmds_dist.data.points import open_points
 from psmds_dist.data.store import open_rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.executor import workers as pool
 from psmds_dist.ingest.build import build
 from psmds_dist.kernels.jit import available_threads
@@ -48,7 +49,7 @@ def scheduler(settings: Settings) -> list[Record]:
     send little data. Simulated workers share the cores with scheduler and client. So the lines are fitted to the
     processor time of these two, which are in one process: with workers on other machines a round takes that long.
     """
-    counts = settings.pick((20,), (50, 100, 200), (50, 100, 200, 400))
+    counts = settings.pick((20,), (32, 100, 200), (32, 100, 400, 1000))
     found = [record for count in counts for record in _rounds(count)]
     show(found, what="", wall=".3f", of_which_here=".3f")
     return found + ([_line(found, way) for way in WAYS] if len(counts) > 1 else [])
@@ -95,7 +96,7 @@ def _stand_ins(count: int) -> Iterator[Any]:
         hosts = [subprocess.Popen([*command, f"stand-in-{k}", str(share)]) for k, share in enumerate(shares)]
         try:
             with Client(cluster, set_as_default=False) as client:
-                client.wait_for_workers(count, timeout=240)
+                client.wait_for_workers(count, timeout=900)
                 yield client
         finally:
             for host in hosts:
@@ -142,7 +143,7 @@ def _exact(store: str, dims: int, limit: int, workers: int) -> tuple[float, floa
     settings = {"n_components": dims, "max_epochs": EPOCHS, "radius": 0.1, "random_state": 0, "memory_limit": limit}
     with ExitStack() as stack:
         client = None if workers == 1 else stack.enter_context(local_client(workers, threads))
-        mds = PatternSearchMDS(client=client, **settings)
+        mds = PatternSearchMDS(cluster=client, **settings)
         rates = _rates(dims, threads * workers, source)
         mds.fit(store)  # load kernels, and allocate the memory that a host may have to find first: it is requested
         # again within two seconds, after which a guest returns free memory

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from psmds_dist.executor.cluster import WORKER_ENVIRONMENT
+from psmds_dist.deploy.settings import worker_environment
 from tests.chaos import processes
 
 LOOPBACK = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
@@ -39,7 +39,7 @@ class Cluster:
 
     def _start(self) -> None:
         self._mark = processes.new_mark()
-        more = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": WORKER_TTL, **WORKER_ENVIRONMENT}
+        more = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": WORKER_TTL, **worker_environment()}
         common = ["--scheduler-file", str(self.file), *LOOPBACK]
         log = self._folder / "cluster"
         self._scheduler = processes.start(

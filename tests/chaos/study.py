@@ -177,7 +177,7 @@ class Study:
             return ["--workers", "2", "--deadline", DEADLINE]
         if place == "scheduler file":
             self._cluster.ready()
-            return ["--scheduler-file", str(self._cluster.file), "--deadline", DEADLINE]
+            return ["--cluster", str(self._cluster.file), "--deadline", DEADLINE]
         return []
 
     def _judge(self, record: Record, attempt: Attempt, code: int, kept: Path) -> None:

@@ -127,11 +127,11 @@ def test_faults_are_sentences(place):
         (("fit", "d.zarr", "x.zarr", "--memory-limit", "1kB"), "raise memory_limit"),
         (("fit", "d.zarr", "x.zarr", "--workers", "0"), "0 is not in the range"),
         (
-            ("fit", "d.zarr", "x.zarr", "--workers", "2", "--scheduler", "tcp://h:1"),
-            "--workers, --scheduler and --scheduler-file are mutually exclusive",
+            ("fit", "d.zarr", "x.zarr", "--workers", "2", "--cluster", "tcp://h:1"),
+            "--cluster and --workers are mutually exclusive",
         ),
         (
-            ("fit", "d.zarr", "x.zarr", "--scheduler-file", "none.json"),
+            ("fit", "d.zarr", "x.zarr", "--cluster", "none.json"),
             "scheduler file 'none.json' does not exist",
         ),
         (

@@ -41,6 +41,7 @@ def terminal(command):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of forkpty")
+@pytest.mark.wide
 def test_a_line_moves_on_a_terminal_only(place):
     run("distances", "points.npy", "d.zarr", "-q")
     slow = ["--eps", "0", "--radius", "1e-3", "--max-epochs", "1500"]

@@ -39,7 +39,7 @@ def test_a_scheduler_that_does_not_answer(place):
         unused.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
     process = subprocess.run(
-        [PSMDS, "fit", "d.zarr", "m.zarr", "--scheduler", address],
+        [PSMDS, "fit", "d.zarr", "m.zarr", "--cluster", address],
         capture_output=True,
         text=True,
         timeout=60,

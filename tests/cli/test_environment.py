@@ -10,7 +10,8 @@ import pytest
 from psmds_dist.core.types import InputError, StorageError
 from psmds_dist.data.sources import open_npy
 from psmds_dist.data.store import create, read_result, write_result
-from psmds_dist.executor import connect, local_client, write_certificates
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import connect, write_certificates
 from tests.data.test_damage import small_files
 
 KERNEL = """
@@ -79,6 +80,7 @@ def test_a_damaged_compiled_kernel_is_compiled_again_and_saved(run_kernel, endin
     assert run_kernel() == "8.0 1\n"
 
 
+@pytest.mark.wide
 def test_where_no_cache_is_writable_each_run_compiles_and_says_so(run_kernel, tmp_path):
     (tmp_path / "file").touch()  # no directory can be made below it, whoever asks
     (tmp_path / "__pycache__").touch()

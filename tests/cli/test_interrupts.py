@@ -14,7 +14,7 @@ import pytest
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
-from psmds_dist.executor import local_client
+from psmds_dist.deploy.local import local_client
 from psmds_dist.utils.signals import defer_interrupts, reraise_swallowed_interrupt, sigterm_as_interrupt
 
 

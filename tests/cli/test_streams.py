@@ -58,6 +58,7 @@ def psmds(command, streams=""):
 
 
 @pytest.mark.parametrize("streams", [LOST[0], *wide_but_one(*LOST[1:], *ALSO_LOST)])
+@pytest.mark.wide
 def test_a_map_is_written_whatever_becomes_of_words(place, expected, streams):
     code, said = psmds("fit matrix.npy map.zarr --plot map.png", streams)
     assert code == 0, said

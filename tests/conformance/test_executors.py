@@ -21,6 +21,7 @@ import pytest
 from psmds_dist import ArrayRows, DaskExecutor, Executor, InProcessExecutor, InputError, build, open_rows
 from psmds_dist.api.embed import embed, measure
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.data.sources import open_matrix
 from psmds_dist.executor import workers
 from psmds_dist.ingest.check import check_source
 from tests.clusters import all_blocks, with_workers
@@ -131,9 +132,11 @@ class ExecutorSuite:
         assert all(used.peak > 2**20 for used in usage.values())
         assert set(executor.peak_memory()) == set(usage)
 
-    def test_what_all_can_see_is_visible(self, executor, tmp_path):
-        executor.check_visible(str(tmp_path))
-        executor.check_visible("s3://bucket/matrix.zarr")  # reading it will tell
+    def test_what_all_can_reach_passes_the_checks(self, executor, tmp_path):
+        np.save(tmp_path / "t.npy", np.zeros((5, 5)))
+        executor.check_readable(open_matrix(str(tmp_path / "t.npy")))
+        executor.check_writable(str(tmp_path))
+        executor.check_writable("s3://bucket/matrix.zarr")  # writing it will tell
 
     def test_dask_arrays_are_computed(self, executor):
         x = np.arange(12.0).reshape(3, 4)

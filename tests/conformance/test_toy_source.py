@@ -142,12 +142,12 @@ def test_landmark_mode_takes_features_from_it():
 @pytest.mark.wide
 @pytest.mark.slow
 def test_workers_take_it(client, tmp_path):
-    mds = PatternSearchMDS(**HOW, client=client).fit(Named(OnACircle(N)))
+    mds = PatternSearchMDS(**HOW, cluster=client).fit(Named(OnACircle(N)))
     np.testing.assert_array_equal(mds.embedding_, PatternSearchMDS(**HOW).fit(matrix()).embedding_)
     through = {"n_landmarks": 30, "random_state": 0}
-    mds = LandmarkMDS(**through, client=client, scratch=tmp_path).fit(OnACircle(N))
+    mds = LandmarkMDS(**through, cluster=client, scratch=tmp_path).fit(OnACircle(N))
     np.testing.assert_array_equal(mds.embedding_, LandmarkMDS(**through).fit(matrix()).embedding_)
-    mds = PatternSearchMDS(**HOW, client=client, scratch=tmp_path).fit(ArrayRows(matrix()))  # by a scratch store
+    mds = PatternSearchMDS(**HOW, cluster=client, scratch=tmp_path).fit(ArrayRows(matrix()))  # by a scratch store
     np.testing.assert_array_equal(mds.embedding_, PatternSearchMDS(**HOW).fit(matrix()).embedding_)
     assert list(tmp_path.iterdir()) == []
 

@@ -80,7 +80,7 @@ def test_every_command_reads_an_archive(archives, name):
 @pytest.mark.wide
 @pytest.mark.slow
 def test_workers_read_an_archive(archives, matrix, client):
-    found = PatternSearchMDS(random_state=0, client=client).fit(str(archives / "files.zip"))
+    found = PatternSearchMDS(random_state=0, cluster=client).fit(str(archives / "files.zip"))
     np.testing.assert_array_equal(found.embedding_, PatternSearchMDS(random_state=0).fit(matrix).embedding_)
 
 

@@ -335,6 +335,7 @@ def test_no_copy_of_a_damaged_store_gets_a_checksum(tmp_path, store, matrix, cha
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--zero-diagonal",), ("--symmetrize",), ("--workers", "1")])
+@pytest.mark.wide
 def test_ingest_refuses_a_damaged_store(tmp_path, store, matrix, options):
     flip_pair(store, matrix, 3, 50)
     command = [sys.executable, "-m", "psmds_dist", "ingest", str(store), str(tmp_path / "copy.zarr"), *options]

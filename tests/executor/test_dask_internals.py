@@ -18,16 +18,17 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from psmds_dist import ArrayRows, DaskExecutor, InProcessExecutor, executor
+from psmds_dist import ArrayRows, DaskExecutor, InProcessExecutor, deploy, executor
 from psmds_dist.api.embed import embed
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.deploy.settings import dask_settings
 from psmds_dist.executor import _dask_internals as internals
-from psmds_dist.executor import dispatch, workers
+from psmds_dist.executor import dispatch, tls_configuration, workers
 from tests.clusters import all_blocks, wait_for, with_workers
 
-FOLDER = Path(executor.__file__).parent
+FOLDERS = [Path(package.__file__).parent for package in (executor, deploy)]
 FENCE = Path(internals.__file__).name
-MODULES = sorted(path for path in FOLDER.glob("*.py") if path.name != FENCE)
+MODULES = sorted(path for folder in FOLDERS for path in folder.glob("*.py") if path.name != FENCE)
 
 DOCUMENTED = {"distributed", "dask", "dask.array", "dask.config"}
 UNDOCUMENTED = {"loop", "handlers", "scheduler", "rpc", "state", "executors", "direct_to_workers", "comm", "executor"}
@@ -89,8 +90,9 @@ def test_each_use_says_why_and_what_is_lost_without_it():
 
 def test_dask_has_every_setting_that_is_made():
     text = "".join(path.read_text(encoding="utf-8") for path in MODULES)
-    settings = set(re.findall(r'"(distributed(?:\.[a-z-]+){2,})[".]', text))
+    settings = {*re.findall(r'"(distributed(?:\.[a-z-]+){2,})[".]', text), *dask_settings(), *tls_configuration("tls")}
     assert len(settings) > 9
+    settings -= {name for name in settings if "pre-spawn-environ." in name}  # names of variables
     for setting in settings:
         assert dask.config.get(setting, "missing") != "missing", f"Dask {dask.__version__} lacks the setting {setting}"
 
@@ -220,6 +222,18 @@ def check_check_address(client):
             internals.check_address(address)
 
 
+def check_open_jobs(client):
+    cluster = client.cluster
+    cluster.scale, scale = lambda jobs: scale(jobs), cluster.scale  # clusters of dask-jobqueue count jobs
+    try:
+        internals.open_jobs(cluster, 2, 60)
+        assert len(cluster.workers) == 2
+        assert cluster.periodic_callbacks["psmds-jobs"].is_running()
+    finally:
+        del cluster.scale
+        cluster.loop.add_callback(cluster.periodic_callbacks.pop("psmds-jobs").stop)
+
+
 def check_silence_logging(client):
     logger, handler = logging.getLogger("distributed"), logging.StreamHandler()
     logger.addHandler(handler)
@@ -268,6 +282,7 @@ def open_handlers(dask_worker):
     dask_worker.handlers = dict(dask_worker.handlers)
 
 
+@pytest.mark.wide
 def test_rounds_go_by_tasks_where_no_handler_can_be_installed(client, monkeypatch, caplog):
     caplog.set_level("INFO", "psmds_dist")
     monkeypatch.setattr(workers, "TASK_INTERVAL", 600.0)

@@ -120,6 +120,7 @@ def test_an_error_of_the_work_comes_as_itself(executor, asked, error):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_a_worker_that_dies_is_made_up_for_and_its_successor_asked_again(executor, client, asked, tmp_path, quiet):
     before = set(client.run(os.getpid).values())
     work = partial(dying, place=tmp_path / "died", once=True)
@@ -149,6 +150,7 @@ def psmds_tasks(dask_scheduler):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quiet", "uncollected")
+@pytest.mark.wide
 def test_a_call_that_lost_a_worker_leaves_nothing_on_the_cluster(executor, client, asked, tmp_path):
     work = partial(dying, place=tmp_path / "died", once=True)
     assert all_blocks(executor.map(work, BLOCKS)) == list(BLOCKS)
@@ -160,6 +162,7 @@ def test_a_call_that_lost_a_worker_leaves_nothing_on_the_cluster(executor, clien
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("uncollected")
+@pytest.mark.wide
 def test_answers_are_let_go_of_with_their_call(executor, asked):
     (_, answer), _ = executor.map(partial(half, x=np.ones(100)), BLOCKS)
     assert asked == {"directly": 2, "tasks": 0}
@@ -169,6 +172,7 @@ def test_answers_are_let_go_of_with_their_call(executor, asked):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_work_that_kills_every_worker_ends_in_a_sentence(executor, client, tmp_path, quiet):
     with pytest.raises(WorkerError, match="lost its workers 4 times"):
         list(executor.map(partial(dying, place=tmp_path / "died", once=False), BLOCKS))
@@ -176,6 +180,7 @@ def test_work_that_kills_every_worker_ends_in_a_sentence(executor, client, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_a_worker_that_joins_is_asked_like_the_others(executor, client, asked):
     with_workers(client, 3)
     time.sleep(workers.REFRESH_INTERVAL)
@@ -298,6 +303,7 @@ def unrunnable(dask_scheduler):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_the_scheduler_sees_at_once_that_a_worker_which_joined_is_needed_and_one_that_left_is_not(executor, client):
     for count in (2, 3, 2):
         with_workers(client, count)
@@ -311,6 +317,7 @@ def tasks_of(dask_worker):
     return list(dask_worker.state.tasks)
 
 
+@pytest.mark.wide
 def test_what_stays_with_the_workers_ends_with_the_run_and_comes_again_with_the_next(executor, client):
     gc.collect()  # tasks of other executors go with them
     list(executor.map(total, BLOCKS))

@@ -29,7 +29,8 @@ from psmds_dist.core.types import ClusterLost
 from psmds_dist.data.cache import stored
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import ZarrRows, open_rows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.ingest.build import build
 from psmds_dist.kernels.warm import warm_up_solver
 from psmds_dist.planning.memory import exact
@@ -107,7 +108,7 @@ def test_same_bits_from_a_store_of_the_users_own(client, stores, reference):
         """Nowhere to be imported from, as what is defined in a notebook."""
 
     given = zarr.open_array(Own(LocalStore(stores / "square")), mode="r")
-    same(PatternSearchMDS(client=client, **SETTINGS).fit(given), reference)
+    same(PatternSearchMDS(cluster=client, **SETTINGS).fit(given), reference)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -127,7 +128,7 @@ def test_same_bits_in_other_dimensions_and_modes(client, stores, n_components, b
         "init": "random",
     }
     here = PatternSearchMDS(n_jobs=2, **settings).fit(stores / "ours")
-    there = PatternSearchMDS(client=client, memory_limit="2 MB", **settings).fit(stores / "ours")
+    there = PatternSearchMDS(cluster=client, memory_limit="2 MB", **settings).fit(stores / "ours")
     same(there, here)
 
 
@@ -135,7 +136,7 @@ def test_same_bits_in_other_dimensions_and_modes(client, stores, n_components, b
 @pytest.mark.parametrize("workers", [2, 4, 1])
 def test_same_bits_for_every_number_of_workers(client, stores, reference, workers, memory_limit):
     with_workers(client, workers)
-    mds = PatternSearchMDS(client=client, memory_limit=memory_limit, **SETTINGS).fit(stores / "ours")
+    mds = PatternSearchMDS(cluster=client, memory_limit=memory_limit, **SETTINGS).fit(stores / "ours")
     assert mds.result_.plan.workers == workers
     same(mds, reference)
 
@@ -143,7 +144,7 @@ def test_same_bits_for_every_number_of_workers(client, stores, reference, worker
 def test_same_bits_from_foreign_chunks_on_workers(client, stores, reference):
     with_workers(client, 2)
     for form in ("square", "tall"):
-        mds = PatternSearchMDS(client=client, memory_limit=streaming(stores / form), **SETTINGS).fit(stores / form)
+        mds = PatternSearchMDS(cluster=client, memory_limit=streaming(stores / form), **SETTINGS).fit(stores / form)
         same(mds, reference)
 
 
@@ -151,12 +152,13 @@ def test_same_bits_from_arrays_handed_to_workers(client, matrix, reference, tmp_
     with_workers(client, 2)
     lazily = dask.array.from_array(matrix, chunks=(700, 400))
     for given in (matrix, lazily):
-        mds = PatternSearchMDS(client=client, scratch=tmp_path, **SETTINGS).fit(given)
+        mds = PatternSearchMDS(cluster=client, scratch=tmp_path, **SETTINGS).fit(given)
         same(mds, reference)
     assert list(tmp_path.iterdir()) == []
     same(PatternSearchMDS(scratch=tmp_path, **SETTINGS).fit(lazily), reference)
 
 
+@pytest.mark.wide
 def test_a_worker_killed_between_epochs_changes_nothing(client, stores, reference):
     with_workers(client, 2)
     killed = []
@@ -166,7 +168,7 @@ def test_a_worker_killed_between_epochs_changes_nothing(client, stores, referenc
             killed.append(sorted(client.run(os.getpid, on_error="ignore").values())[0])
             os.kill(killed[-1], signal.SIGKILL)
 
-    mds = PatternSearchMDS(client=client, on_epoch=kill, **SETTINGS).fit(stores / "ours")
+    mds = PatternSearchMDS(cluster=client, on_epoch=kill, **SETTINGS).fit(stores / "ours")
     assert len(set(killed)) == 2
     same(mds, reference)
 
@@ -208,6 +210,7 @@ def test_a_worker_killed_while_its_task_runs_changes_nothing(client, stores, ref
     assert np.array_equal(result.solution.embedding, reference.embedding_)
 
 
+@pytest.mark.wide
 def test_a_cluster_that_grows_and_shrinks_changes_nothing(client, stores, reference):
     with_workers(client, 1)
     seen = []
@@ -220,7 +223,7 @@ def test_a_cluster_that_grows_and_shrinks_changes_nothing(client, stores, refere
             wait_for(lambda: len(names(client)) == 2)
         seen.append(len(names(client)))
 
-    mds = PatternSearchMDS(client=client, on_epoch=scale, **SETTINGS).fit(stores / "ours")
+    mds = PatternSearchMDS(cluster=client, on_epoch=scale, **SETTINGS).fit(stores / "ours")
     assert seen[0] == 1
     assert 4 in seen[7:9]
     assert seen[-1] == 2
@@ -244,6 +247,7 @@ def by_hand(client, name, threads):
         process.wait(30)
 
 
+@pytest.mark.wide
 def test_a_worker_preempted_and_replaced_by_one_of_another_kind_changes_nothing(client, stores, reference):
     with_workers(client, 1)
     seen = []
@@ -259,7 +263,7 @@ def test_a_worker_preempted_and_replaced_by_one_of_another_kind_changes_nothing(
                 wait_for(lambda: "spot-2" in names(client) and "spot-1" not in names(client))
             seen.append(names(client))
 
-        mds = PatternSearchMDS(client=client, on_epoch=preempt, **SETTINGS).fit(stores / "ours")
+        mds = PatternSearchMDS(cluster=client, on_epoch=preempt, **SETTINGS).fit(stores / "ours")
     assert "spot-1" in seen[0]
     assert "spot-2" in seen[-1]
     same(mds, reference)
@@ -275,11 +279,12 @@ def test_rows_are_cached_during_a_fit_and_let_go_after_it(client, stores):
     with_workers(client, 2)
     held = []
     note = lambda event: held.append(sum(client.run(_cached_rows).values()))  # noqa: E731
-    PatternSearchMDS(client=client, on_epoch=note, max_epochs=2).fit(stores / "ours")
+    PatternSearchMDS(cluster=client, on_epoch=note, max_epochs=2).fit(stores / "ours")
     assert held[-1] >= N * N * 4
     assert sum(client.run(_cached_rows).values()) == 0
 
 
+@pytest.mark.wide
 def test_memory_of_workers_stays_in_the_budget(tmp_path):
     n, budget = 5000, 16 * 2**20
     points = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
@@ -312,14 +317,14 @@ def test_an_interrupt_keeps_the_best_map(request, matrix, stores, where):
 
     given = matrix if client is None else stores / "ours"
     slow = {"radius": 1e-3, "eps": 0.0, "max_epochs": 10_000}
-    mds = PatternSearchMDS(client=client, random_state=0, on_epoch=interrupt, **slow).fit(given)
+    mds = PatternSearchMDS(cluster=client, random_state=0, on_epoch=interrupt, **slow).fit(given)
     assert mds.stop_reason_ == "interrupted"
     assert 4 <= mds.n_epochs_ < 10_000
     assert np.isfinite(mds.embedding_).all()
     assert mds.mse_ <= mds.history_["mse"].min()
     if client is not None:
         assert set(client.run(os.getpid).values()) == pids
-        again = PatternSearchMDS(client=client, **SETTINGS).fit(given)  # and the cluster works on
+        again = PatternSearchMDS(cluster=client, **SETTINGS).fit(given)  # and the cluster works on
         assert again.n_epochs_ == 16
 
 
@@ -341,6 +346,7 @@ app.main()
 
 
 @pytest.mark.parametrize("options", [["--workers", "2"], ["--threads", "1"]], ids=["dask", "here"])
+@pytest.mark.wide
 def test_ctrl_c_at_the_terminal_keeps_the_map(tmp_path, stores, options):
     """The terminal sends the signal to every process of the group; here the test does."""
     target = tmp_path / "map.zarr"
@@ -435,6 +441,7 @@ app.main()
 
 
 @pytest.mark.parametrize("children", [0, 2], ids=["before the workers", "with the workers"])
+@pytest.mark.wide
 def test_ctrl_c_while_the_cluster_starts_counts(tmp_path, stores, children):
     told = tmp_path / "told"
     process = subprocess.Popen(
@@ -496,11 +503,12 @@ def test_a_scheduler_that_comes_back_goes_on_with_the_run(stores, reference, tmp
                     process.wait(20)
                 stack.enter_context(cluster_by_hand(port, tmp_path / "two.json"))
 
-        mds = PatternSearchMDS(client=client, on_epoch=lose, **SETTINGS).fit(stores / "ours")
+        mds = PatternSearchMDS(cluster=client, on_epoch=lose, **SETTINGS).fit(stores / "ours")
         client.close()
     same(mds, reference)
 
 
+@pytest.mark.wide
 def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
     """Nobody waits for ever: Dask's client gives up after its timeout, and the map so far comes back."""
     build(ArrayRows(matrix), tmp_path / "m.zarr", InProcessExecutor())
@@ -510,7 +518,7 @@ def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
         Client(scheduler_file=str(tmp_path / "cluster.json"), set_as_default=False) as client,
     ):
         mds = PatternSearchMDS(
-            client=client,
+            cluster=client,
             random_state=3,
             radius_tol=1e-9,
             on_epoch=lambda event: scheduler.kill() if event.epoch == 4 else None,
@@ -527,6 +535,7 @@ def test_a_scheduler_that_dies_leaves_the_best_map(matrix, tmp_path):
     np.testing.assert_array_equal(read_result(tmp_path / "map.zarr").embedding, mds.embedding_)
 
 
+@pytest.mark.wide
 def test_a_scheduler_that_dies_while_a_dask_array_is_computed(matrix, tmp_path):
     """Dask cancels what is waited for, which is not the fault of any worker."""
     with (
@@ -542,4 +551,4 @@ def test_a_scheduler_that_dies_while_a_dask_array_is_computed(matrix, tmp_path):
 
         lazily = dask.array.from_array(matrix, chunks=300).map_blocks(deadly, meta=matrix[:0, :0])
         with pytest.raises(ClusterLost, match=r"connection to the Dask scheduler broke \(\S+\): check that it still"):
-            PatternSearchMDS(client=client, scratch=tmp_path, **SETTINGS).fit(lazily)
+            PatternSearchMDS(cluster=client, scratch=tmp_path, **SETTINGS).fit(lazily)

@@ -4,6 +4,7 @@ import gc
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,9 +21,9 @@ from distributed.comm import CommClosedError
 from psmds_dist.core.types import ClusterLost, InputError, WorkerError
 from psmds_dist.data import cache as rows
 from psmds_dist.data.cache import RowCache, get_row_cache
-from psmds_dist.data.sources import ArrayRows
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, local_client
-from psmds_dist.executor import cluster as starting
+from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect
 from psmds_dist.executor import dask as on_dask
 from psmds_dist.executor import workers as pool
 from psmds_dist.executor.dispatch import Assignment, MapCall, Task
@@ -180,6 +181,7 @@ def test_runs_of_one_process_hold_rows_each_for_itself():
     assert (held_by(one), held_by(other)) == ([1], [0])
 
 
+@pytest.mark.wide
 def test_peak_memory_is_that_of_each_worker_alone(client):
     """What getrusage tells would include the process that started it: this one, with its big array."""
     ballast = np.ones(60_000_000)  # 480 MB, touched
@@ -359,13 +361,35 @@ def test_a_worker_with_another_version_is_told(client, monkeypatch):
         DaskExecutor(client)
 
 
-def test_a_store_that_a_worker_cannot_see_is_told(client, tmp_path):
+def test_a_matrix_that_workers_cannot_read_is_told_with_host_and_reason(client, tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros((5, 5)))
+    source, executor = open_matrix(str(tmp_path / "t.npy")), DaskExecutor(with_workers(client, 2))
+    executor.check_readable(source)
+    InProcessExecutor().check_readable(source)
+    executor.check_readable(ArrayRows(np.zeros((5, 5), np.float32)))  # travels with the work
+    (tmp_path / "t.npy").unlink()
+    host = re.escape(socket.gethostname())
+    sentence = (
+        rf"2 of 2 workers \(first tcp://.* on {host}\) cannot read .*t.npy \(it does not exist there\): put it where"
+    )
+    with pytest.raises(InputError, match=sentence):
+        executor.check_readable(source)
+
+
+def test_a_directory_that_workers_cannot_write_to_is_told(client, tmp_path):
     executor = DaskExecutor(with_workers(client, 2))
-    executor.check_visible(str(tmp_path))
-    with pytest.raises(InputError, match=r"2 of 2 workers \(first tcp://.*\) cannot see .*nowhere: put it where"):
-        executor.check_visible(str(tmp_path / "nowhere"))
-    executor.check_visible("s3://bucket/matrix.zarr")  # not a path: nothing to say yet
-    InProcessExecutor().check_visible(str(tmp_path / "nowhere"))
+    executor.check_writable(str(tmp_path))
+    assert os.listdir(tmp_path) == []
+    executor.check_writable("s3://bucket/map.zarr")  # not a path: writing it will tell
+    with pytest.raises(InputError, match=r"cannot write to .*nowhere \(it does not exist there\): choose one that"):
+        executor.check_writable(str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match=r"cannot write to /proc \(.+\): pass scratch="):  # also for root
+        executor.check_writable("/proc", "pass scratch= elsewhere")
+
+
+def test_hosts_and_threads_are_counted(client):
+    assert DaskExecutor(with_workers(client, 2)).topology() == (1, 2, 2)
+    assert InProcessExecutor().topology() is None
 
 
 def test_large_coordinates_do_not_warn(client):
@@ -425,6 +449,7 @@ def test_a_wait_for_busy_workers_is_told(client, caplog, monkeypatch):
     client.cancel(busy)
 
 
+@pytest.mark.wide
 def test_a_wait_for_workers_is_told_and_an_adaptive_cluster_starts_one(caplog, monkeypatch):
     from distributed import Client, LocalCluster
 
@@ -440,6 +465,7 @@ def test_a_wait_for_workers_is_told_and_an_adaptive_cluster_starts_one(caplog, m
     assert re.fullmatch("no worker is connected to tcp://.*; waiting for one", told)
 
 
+@pytest.mark.wide
 def test_a_cluster_between_workers_is_waited_for():
     from distributed import Client, LocalCluster
 
@@ -459,6 +485,7 @@ def test_a_cluster_between_workers_is_waited_for():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["nowhere", "nonsense://127.0.0.1:1", "127.0.0.1:door"])
+@pytest.mark.wide
 def test_a_process_ends_after_a_wrong_address(address):
     code = f"from psmds_dist.executor import connect; connect({address!r})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -468,7 +495,7 @@ def test_a_process_ends_after_a_wrong_address(address):
 def test_connecting_in_vain_is_a_sentence(tmp_path, monkeypatch):
     import dask
 
-    with pytest.raises(InputError, match="does not exist: start 'dask scheduler --scheduler-file"):
+    with pytest.raises(InputError, match="does not exist: start 'psmds scheduler --scheduler-file"):
         connect(scheduler_file=str(tmp_path / "none.json"))
     (tmp_path / "torn.json").write_text("{")
     with pytest.raises(InputError, match=r"no Dask scheduler answers at .*torn\.json"):
@@ -499,14 +526,13 @@ def test_a_cluster_that_loses_its_workers_for_good_ends_the_wait():
 
 
 @pytest.mark.slow
-def test_workers_that_hang_while_they_start_end_in_a_sentence(tmp_path, monkeypatch):
+def test_workers_that_hang_while_they_start_end_in_a_sentence(tmp_path):
     import dask
 
-    monkeypatch.setattr(starting, "WORKER_TIMEOUT", 4)
     (tmp_path / "stopping.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
     began = psutil.Process().children(recursive=True)
     with (
-        dask.config.set({"distributed.worker.preload": [str(tmp_path / "stopping.py")]}),
+        dask.config.set({"distributed.worker.preload": [str(tmp_path / "stopping.py")], "psmds.start-timeout": 4}),
         pytest.raises(WorkerError, match="the 2 workers did not start on this machine .* rerun the same"),
         local_client(2, 1),
     ):

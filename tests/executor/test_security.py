@@ -22,7 +22,8 @@ from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
 from psmds_dist.data.store import open_panel
 from psmds_dist.data.store.header import KEY
-from psmds_dist.executor import local_client, tls_security, write_certificates
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import tls_security, write_certificates
 
 SOURCES = [path for name in ("psmds_dist", "landmarks") for path in (Path(__file__).parents[2] / name).rglob("*.py")]
 
@@ -167,7 +168,7 @@ def test_tls_needs_a_cluster(tmp_path):
     np.save(tmp_path / "points.npy", np.eye(5))
     result = CliRunner().invoke(main, ["distances", str(tmp_path / "points.npy"), str(tmp_path / "m"), "--tls", "x"])
     assert result.exit_code == 2
-    assert "--tls requires --workers, --scheduler or --scheduler-file." in result.stderr
+    assert "--tls requires --cluster or --workers." in result.stderr
 
 
 @pytest.mark.slow

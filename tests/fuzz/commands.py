@@ -99,7 +99,10 @@ Table = dict[str, tuple[list[Any], list[Any]]]
 RUNNING: Table = {
     "--threads": ([1, 2], [0, -1, "x", 1.5]),
     "--memory-limit": (["1 GiB", "500MB"], ["x", -1, "1 B", "nan", ""]),
-    "--scheduler-file": ([], ["nowhere.json"]),
+    "--cluster": (
+        [],
+        ["nowhere.json", "nonsense", "local:0", "slurm:nowhere.yaml", "ssh:", "no.such:function", "a.yaml"],
+    ),
     "--workers": ([], [0, -1, "x"]),
 }
 FIT: Table = {

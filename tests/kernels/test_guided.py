@@ -142,7 +142,7 @@ def test_workers_change_no_bit(client, tmp_path):
     t = digit_distances("shuffled")[:150, :150].copy()
     settings = {"n_components": 6, "random_state": 0, "max_epochs": 30, "init": "random"}
     alone = PatternSearchMDS(**settings).fit(t)
-    spread = PatternSearchMDS(client=client, scratch=tmp_path, **settings).fit(t)
+    spread = PatternSearchMDS(cluster=client, scratch=tmp_path, **settings).fit(t)
     assert DaskExecutor(client).n_workers == 2
     assert_array_equal(spread.embedding_, alone.embedding_)
     assert_array_equal(spread.history_["mse"], alone.history_["mse"])

@@ -127,7 +127,7 @@ class Slurm:
         self._boot("head", "slurmctld", "-D")
         for node in self.nodes:
             self._boot(node, "slurmd", "-D", "-N", node)
-        _poll(lambda: self.idle_nodes() == self.nodes, 60, self.logs)
+        poll(lambda: self.idle_nodes() == self.nodes, 60, self.logs)
 
     def _write_config(self):
         ports = _free_ports(len(self.hosts))
@@ -145,7 +145,7 @@ class Slurm:
         files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = [f"--{option}={munge / file}" for option, file in files.items()]
         self._spawn("munged", ["setpriv", "--pdeathsig", "KILL", *MUNGED, *options])
-        _poll(lambda: (munge / "socket").exists(), 30, self.logs)
+        poll(lambda: (munge / "socket").exists(), 30, self.logs)
 
     def _boot(self, name, *command):
         """Start a host, whose first process is the command."""
@@ -162,7 +162,7 @@ class Slurm:
         """End all hosts, and wait until none of the processes that they or their jobs started is left."""
         for name in reversed(list(self._processes)):
             self._kill(name)
-        _poll(lambda: not self._left(), 60, self._left)
+        poll(lambda: not self._left(), 60, self._left)
 
     def _left(self):
         return [
@@ -223,7 +223,11 @@ class Slurm:
             known = self.job(job)
             return known if known["JobState"] in states and int(known["Restarts"]) >= restarts else None
 
-        return _poll(reached, seconds, lambda: f"{self.job(job)}\n{self.logs()}")
+        return poll(reached, seconds, lambda: f"{self.job(job)}\n{self.logs()}")
+
+    def wait_for_nodes(self, job, count, seconds=180):
+        """Wait until Slurm has noticed that a job has so many nodes."""
+        poll(lambda: self.job(job)["NumNodes"] == str(count), seconds, lambda: f"{self.job(job)}\n{self.logs()}")
 
     def cancel(self, job, *options):
         self.run("scancel", *options, job)
@@ -236,7 +240,7 @@ class Slurm:
         self.run("scontrol", "update", "PartitionName=main", f"GraceTime={seconds}")
 
 
-def _poll(condition, seconds, describe):
+def poll(condition, seconds, describe):
     """Wait until a condition is true and return its value."""
     end = time.monotonic() + seconds
     while not (value := condition()):

@@ -184,6 +184,7 @@ def test_a_panel_is_written_and_embedded(place, points, selection):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_on_workers(place, points):
     run("fit", "points.npy", "map.zarr", "--metric", "euclidean", "-S", 40, "--workers", 2, "-q")
     wanted = LandmarkMDS(n_landmarks=40, metric="euclidean", random_state=0).fit(points)
@@ -237,7 +238,7 @@ def test_faults_are_sentences(place, points):
         ),
         (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "map.xyz"), "cannot save a picture"),
         (("fit", "points.npy", "m.zarr", *euclidean, "--plot", "no/map.png"), "its directory does not exist"),
-        (("fit", "points.npy", "m.zarr", *euclidean, "--workers", 1, "--scheduler", "x"), "are mutually exclusive"),
+        (("fit", "points.npy", "m.zarr", *euclidean, "--workers", 1, "--cluster", "x"), "are mutually exclusive"),
         (("fit", "spoiled.npy", "m.zarr", *euclidean), "has NaN or infinite features"),
         (("fit", "text.npy", "m.zarr"), "text.npy"),
         (("fit", "missing.npy", "m.zarr"), "'missing.npy' does not exist"),

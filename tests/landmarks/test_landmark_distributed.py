@@ -108,10 +108,11 @@ def test_same_bits_in_this_process_kept_and_streamed(inputs, form, refine, strea
 def test_same_bits_for_every_number_of_workers(client, inputs, form, refine, workers):
     with_workers(client, workers)
     X, more = given(inputs, form)
-    mds = LandmarkMDS(client=client, refine=refine, **SETTINGS, **more)
+    mds = LandmarkMDS(cluster=client, refine=refine, **SETTINGS, **more)
     same(mds.fit(X) if refine == "full" else within_least(mds, X), reference(inputs, form, refine))
 
 
+@pytest.mark.wide
 def test_same_bits_from_arrays_handed_to_workers(client, inputs, tmp_path):
     with_workers(client, 2)
     sites = np.load(inputs / "sites.npy")
@@ -122,7 +123,7 @@ def test_same_bits_from_arrays_handed_to_workers(client, inputs, tmp_path):
         "matrix": (squareform(pdist(features())), {}),
     }
     for form, (X, more) in arrays.items():
-        mds = LandmarkMDS(client=client, scratch=tmp_path, **SETTINGS, **more).fit(X)
+        mds = LandmarkMDS(cluster=client, scratch=tmp_path, **SETTINGS, **more).fit(X)
         same(mds, reference(inputs, form, "none"))
         assert list(tmp_path.iterdir()) == []
 
@@ -183,7 +184,7 @@ def test_faults_found_by_workers_are_sentences(client, tmp_path):
     x = features()
     x[500, 2] = np.inf
     with pytest.raises(InputError, match="point 500 has NaN or infinite features"):
-        LandmarkMDS(client=client, metric="euclidean", scratch=tmp_path, **SETTINGS).fit(x)
+        LandmarkMDS(cluster=client, metric="euclidean", scratch=tmp_path, **SETTINGS).fit(x)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -200,7 +201,7 @@ def test_rows_are_let_go_after_a_fit(client, inputs):
     held = []
     note = lambda text: held.append(sum(client.run(_held_bytes).values()))  # noqa: E731
     settings = {"metric": "euclidean", "refine": "panel", "on_stage": note, **SETTINGS}
-    mds = LandmarkMDS(client=client, **settings).fit(inputs / "points.npy")
+    mds = LandmarkMDS(cluster=client, **settings).fit(inputs / "points.npy")
     assert max(held) >= N * S * 4
     assert sum(client.run(_held_bytes).values()) == 0
     assert mds.embedding_.shape == (N, 2)

@@ -112,6 +112,7 @@ def test_starts_that_agree_say_so():
     assert mapped(digits(50), n_init=1).agreement.shape == (0,)
 
 
+@pytest.mark.wide
 def test_a_part_whose_landmarks_coincide_gives_way_to_all():
     x = np.zeros((2 * MIN_COARSE + 1, 2))
     x[7] = 3, 4

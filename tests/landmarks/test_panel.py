@@ -29,7 +29,8 @@ from psmds_dist.data.cache import clear_row_cache, stored
 from psmds_dist.data.sources import ArrayRows, open_npy
 from psmds_dist.data.store import describe, open_panel, open_rows, open_table
 from psmds_dist.data.transforms import Symmetrized
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.ingest.build import build
 from psmds_dist.solver.tasks import CachedRows
 

@@ -17,7 +17,8 @@ from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.data.cache import stored
 from psmds_dist.data.sources import ArrayRows, open_matrix
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, local_client
+from psmds_dist.deploy.local import local_client
+from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.ingest.check import check_source
 from psmds_dist.planning.memory import (
     SLACK_BYTES,
@@ -61,6 +62,7 @@ def traced_peak(work):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", ["axes", "guided"])
+@pytest.mark.wide
 def test_a_solve_holds_what_is_planned(rows, points, moves):
     config = SolverConfig(n_components=50, max_epochs=3, radius=1.0, moves=moves)
     executor = InProcessExecutor(1)
@@ -107,6 +109,7 @@ def test_a_check_holds_what_is_planned(rows):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("refine", ["none", "panel"])
+@pytest.mark.wide
 def test_a_landmark_fit_holds_what_is_planned(points, refine):
     """Beside the panel, which is converted to a copy in memory, and the small map of the landmarks."""
     panel = np.linalg.norm(points[:, None, :5] - points[None, :40, :5], axis=2)

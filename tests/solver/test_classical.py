@@ -170,7 +170,7 @@ def test_same_bits_on_two_workers(client, tmp_path):
     np.save(tmp_path / "t.npy", t)
     ways = {"init": "classical", "random_state": 1, "max_epochs": 6}
     here = PatternSearchMDS(**ways).fit(t)
-    there = PatternSearchMDS(client=client, **ways).fit(tmp_path / "t.npy")
+    there = PatternSearchMDS(cluster=client, **ways).fit(tmp_path / "t.npy")
     assert_array_equal(there.embedding_, here.embedding_)
     executor = DaskExecutor(client)
     found = scaled(t, 2, executor=executor, source=open_matrix(tmp_path / "t.npy", "float32"), budget=10**6)

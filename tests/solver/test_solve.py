@@ -426,6 +426,7 @@ def test_the_fast_sequential_reference_is_the_plain_one(bad_moves):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_as_good_and_as_quick_as_the_sequential_algorithm(digits):
     t, n = digits, len(digits)
     scale = scale_of(t)
@@ -444,6 +445,7 @@ def test_as_good_and_as_quick_as_the_sequential_algorithm(digits):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_the_geodesic_swiss_roll_unrolls():
     points, _ = make_swiss_roll(3000, random_state=0)
     graph = kneighbors_graph(points, 12, mode="distance")

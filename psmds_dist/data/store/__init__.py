@@ -8,7 +8,7 @@ Checksums are written with the chunks, and verified by the input check and when 
 time, not by every pass: verifying takes a fifth of the speed of a cached read.
 """
 
-from psmds_dist.data.store.describing import describe
+from psmds_dist.data.store.describing import describe, facts_at, unfinished_at
 from psmds_dist.data.store.opening import open_panel, open_rows, open_table, shape_at
 from psmds_dist.data.store.paths import require_apart
 from psmds_dist.data.store.reading import ZarrRows
@@ -23,6 +23,7 @@ __all__ = [
     "atomic_file",
     "create",
     "describe",
+    "facts_at",
     "is_unfinished",
     "open_panel",
     "open_rows",
@@ -32,5 +33,6 @@ __all__ = [
     "require_result_place",
     "save_to_fallback",
     "shape_at",
+    "unfinished_at",
     "write_result",
 ]

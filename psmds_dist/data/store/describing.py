@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import zarr
 
 from psmds_dist.core.layout import format_bytes
-from psmds_dist.data.store.header import open_ours, read_header
+from psmds_dist.data.store.chunkfile import list_chunks
+from psmds_dist.data.store.header import header_at, open_ours, read_header
 from psmds_dist.data.store.opening import (
     arrays_within,
     dissimilarities_within,
@@ -55,6 +57,39 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         **{key: value for key, value in header.items() if key in ("metric", "source", "versions")},
         "checked": "no" if facts is None else facts,
     }
+
+
+class Unfinished(NamedTuple):
+    """How much of an unfinished store is written."""
+
+    blocks: int
+    """Blocks that are written."""
+
+    total: int
+    """All blocks."""
+
+    first: float
+    """Time at which the first was written, in seconds since 1970; the same as ``last`` where there is none."""
+
+    last: float
+    """Time at which the last was written, or the store begun."""
+
+
+def facts_at(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a store, panel or result says of itself in its metadata; empty where nothing of ours is."""
+    group = open_ours(os.fspath(path))
+    return {} if group is None else {**group.attrs.asdict(), **read_header(group)}
+
+
+def unfinished_at(path: str | os.PathLike[str]) -> Unfinished | None:
+    """How much is written of the unfinished store at a path; None where there is no such store."""
+    place = Path(os.path.realpath(path))
+    header = header_at(place)
+    if header.get("status") != "building":
+        return None
+    chunks = list_chunks(place / header["kind"])
+    times = [changed / 1e9 for _, changed in chunks.values()] or [(place / "zarr.json").stat().st_mtime]
+    return Unfinished(len(chunks), -(-int(header["n"]) // int(header["chunk_rows"])), min(times), max(times))
 
 
 def _passes(cost: float) -> str:

@@ -1,0 +1,105 @@
+"""Clusters on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from psmds_dist.core.errors import InputError, WorkerError
+from psmds_dist.deploy.settings import LOOPBACK, dask_settings, setting
+from psmds_dist.executor import tls_security
+from psmds_dist.utils.signals import defer_interrupts
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CLOSE_TIMEOUT = 20
+"""Seconds until a client or cluster that does not close is left; twice what Dask gives a worker that does not end."""
+
+
+@contextlib.contextmanager
+def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator[Client]:
+    """Start a cluster on this machine for the length of a with block, listening on loopback only.
+
+    An interrupt that comes while it starts or closes is raised afterwards.
+
+    Parameters
+    ----------
+    workers : int
+        Worker processes.
+    threads : int
+        Kernel threads of each worker.
+    tls : str, optional
+        Directory of `write_certificates`, to encrypt connections.
+
+    Raises
+    ------
+    WorkerError
+        When the workers do not start.
+    """
+    import dask
+    from distributed import Client, LocalCluster
+
+    # after this time Dask closes the nanny of a lost worker, even if that worker came back and is being restarted
+    lasting = {"distributed.deploy.lost-worker-timeout": "1 day"}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dask.config.set(lasting))
+        with dask.config.set(dask_settings()), defer_interrupts(), _start_timeout(start_timeout()):
+            try:
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=threads,
+                    dashboard_address=f"{LOOPBACK}:0",
+                    host=LOOPBACK,
+                    protocol="tcp" if tls is None else "tls",
+                    security=None if tls is None else tls_security(tls),
+                    silence_logs=logging.CRITICAL,  # faults are raised; the log is noise when the cluster ends
+                )
+            except RuntimeError as error:  # such as: a worker was killed while it started
+                raise WorkerError(
+                    f"the {workers} workers did not start on this machine ({error}): check what ends "
+                    "or stops them, most often a lack of memory, and rerun the same command."
+                ) from error
+            stack.callback(close, cluster)
+            client = Client(cluster, set_as_default=False, direct_to_workers=True)
+            stack.callback(close, client)
+        yield client
+
+
+def start_timeout() -> float:
+    """Seconds that processes of this machine have to start."""
+    seconds = setting("start-timeout")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise InputError(f"the setting psmds.start-timeout must be a positive number of seconds, not {seconds!r}.")
+    return float(seconds)
+
+
+def close(opened: Any) -> None:
+    """Close in order: Dask waits a minute for what was left half closed, and its workers leave directories behind."""
+    with defer_interrupts(), contextlib.suppress(TimeoutError):
+        opened.close(timeout=CLOSE_TIMEOUT)
+
+
+@contextlib.contextmanager
+def _start_timeout(seconds: float) -> Iterator[None]:
+    """Kill processes that take too long to start: Dask waits forever for one that hangs."""
+    here = psutil.Process()
+    before = here.children()
+
+    def end() -> None:
+        for child in here.children():
+            if child not in before:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+
+    watch = threading.Timer(seconds, end)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()

@@ -1,0 +1,60 @@
+"""Lists of hosts, and what SSHCluster is given for them."""
+
+import pytest
+
+from psmds_dist import InputError
+from psmds_dist.deploy.ssh import parse_hosts, ssh_arguments
+
+TEXT = """
+# the scheduler, then the workers
+me@node-0:2222
+node-1   # has 16 cores
+[fd00::2]:22
+interface = ib0
+threads = 16
+"""
+
+
+def arguments(text, threads=None, tls=None):
+    return ssh_arguments(parse_hosts(text, "hosts.txt"), "hosts.txt", threads, tls)
+
+
+def test_a_list_of_hosts():
+    hosts = parse_hosts(TEXT, "hosts.txt")
+    assert hosts.names == ["node-0", "node-1", "fd00::2"]
+    assert hosts.connections == [{"username": "me", "port": 2222}, {}, {"port": 22}]
+    assert hosts.options == {"interface": "ib0", "threads": "16"}
+
+
+def test_hosts_of_a_network_use_tls():
+    given = arguments(TEXT, tls="/shared/tls")
+    common = {"interface": "ib0", "dashboard_address": "127.0.0.1:0"}
+    assert given["scheduler_options"] == {**common, "port": 0, "protocol": "tls"}
+    assert given["worker_options"] == {**common, "memory_limit": 0, "nthreads": 16}
+    assert given["hosts"] == ["node-0", "node-1", "fd00::2"]
+
+
+def test_hosts_on_loopback_listen_there():
+    given = arguments("localhost:22\n127.0.0.1\nclient_keys = /key\npython = /venv/bin/python\n", threads=2)
+    assert given["scheduler_options"] == {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "port": 0}
+    assert given["worker_options"]["nthreads"] == 2
+    assert given["connect_options"] == [{"client_keys": "/key", "port": 22}, {"client_keys": "/key"}]
+    assert given["remote_python"] == "/venv/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "hosts.txt must list the scheduler's host, then that of each worker; it has 0."),
+        ("node-1\n", "it has 1."),
+        ("node 1\nnode 2\n", "hosts.txt must list one host a line, as user@host:port or host, not 'node 1'"),
+        ("a\nb\ninterfaces = eth0\n", "hosts.txt has the unknown name interfaces: did you mean interface?"),
+        ("a\nb\nthreads = many\ninterface = lo\n", "threads in hosts.txt must be a number of threads, not 'many'"),
+        ("a\nb\n", "hosts.txt must say on which network the hosts reach each other: add interface = eth0"),
+        ("a\nb\ninterface = eth0\n", "the hosts of hosts.txt would listen on eth0 without TLS"),
+    ],
+)
+def test_mistakes_are_explained(text, sentence):
+    with pytest.raises(InputError) as error:
+        arguments(text)
+    assert sentence in str(error.value)

@@ -1,0 +1,134 @@
+"""Clusters on hosts that are reached by SSH: a real sshd with keys of its own, on two addresses of this machine."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from scipy.spatial.distance import pdist, squareform
+
+from psmds_dist import PatternSearchMDS, open_client, read_result
+from tests.clusters import wait_for
+
+pytestmark = pytest.mark.cluster
+pytest.importorskip("asyncssh")
+
+SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+ADDRESSES = ("127.0.0.1", "127.0.0.2")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running sshd."""
+
+    folder: Path
+    port: int
+    process: psutil.Popen
+
+    def hosts(self, known: str = "known_hosts") -> str:
+        """Name of a cluster: a scheduler and a worker on the first address, a worker on the second."""
+        lines = [f"{getpass.getuser()}@{address}:{self.port}" for address in (ADDRESSES[0], *ADDRESSES)]
+        lines += [f"client_keys = {self.folder}/key", f"known_hosts = {self.folder}/{known}", "threads = 1"]
+        file = self.folder / f"{known}.hosts"
+        file.write_text("\n".join(lines))
+        return f"ssh:{file}"
+
+    def running(self) -> list[psutil.Process]:
+        """Processes of logins."""
+        return self.process.children(recursive=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if SSHD is None:
+        pytest.skip("not installed: sshd")
+    folder, port = tmp_path_factory.mktemp("ssh"), free_port()
+    for name in ("host", "key", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    known_hosts(folder / "known_hosts", folder / "host.pub", port)
+    known_hosts(folder / "known_otherwise", folder / "other.pub", port)
+    (folder / "config").write_text(configuration(folder, port))
+    if os.getuid() == 0:
+        os.makedirs("/run/sshd", exist_ok=True)  # sshd insists on it
+    process = psutil.Popen([SSHD, "-D", "-E", folder / "log", "-f", folder / "config"])
+    try:
+        wait_for(lambda: answers(port), 60)
+        yield Server(folder, port, process)
+    finally:
+        for each in (*process.children(recursive=True), process):
+            each.kill()
+        process.wait(30)
+
+
+def free_port() -> int:
+    with socket.create_server((ADDRESSES[0], 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((ADDRESSES[1], port)) == 0
+
+
+def known_hosts(file: Path, key: Path, port: int) -> None:
+    file.write_text("".join(f"[{address}]:{port} {key.read_text()}" for address in ADDRESSES))
+
+
+def configuration(folder: Path, port: int) -> str:
+    settings = [("Port", port), *(("ListenAddress", address) for address in ADDRESSES)]
+    settings += [("HostKey", folder / "host"), ("AuthorizedKeysFile", folder / "key.pub"), ("PidFile", "none")]
+    settings += [("PasswordAuthentication", "no"), ("KbdInteractiveAuthentication", "no"), ("UsePAM", "no")]
+    settings += [("PermitRootLogin", "prohibit-password"), ("StrictModes", "no")]
+    return "".join(f"{name} {value}\n" for name, value in settings)
+
+
+@pytest.fixture(scope="module")
+def points() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(300, 4))
+
+
+def psmds(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "psmds_dist", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_a_command_on_hosts_gives_the_bits_of_one_process(server: Server, points: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "points.npy", points)
+    where = ("--cluster", server.hosts(), "--tls", tmp_path / "tls")
+    assert psmds("certificates", tmp_path / "tls").returncode == 0
+    for command in (("distances", "points.npy", "matrix.zarr"), ("fit", "matrix.zarr", "map.zarr")):
+        done = psmds(command[0], *(tmp_path / name for name in command[1:]), *where)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 workers" in done.stdout
+    expected = PatternSearchMDS(random_state=0).fit(squareform(pdist(points))).embedding_
+    assert np.array_equal(read_result(tmp_path / "map.zarr").embedding, expected)
+    wait_for(lambda: not server.running(), 60)
+
+
+def test_processes_on_hosts_listen_on_loopback_only(server: Server) -> None:
+    with open_client(server.hosts()) as client:
+        client.wait_for_workers(2, timeout=120)
+        assert client.scheduler.address.startswith("tcp://127.0.0.1:")
+        listening = [c.laddr.ip for p in server.running() for c in p.net_connections("tcp") if c.status == "LISTEN"]
+    assert set(listening) == {"127.0.0.1"}
+    wait_for(lambda: not server.running(), 60)
+
+
+def test_a_host_with_another_key_is_refused(server: Server, points: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "points.npy", points)
+    cluster = server.hosts("known_otherwise")
+    done = psmds("distances", tmp_path / "points.npy", tmp_path / "matrix.zarr", "--cluster", cluster)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Host key is not trusted" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not server.running()
