@@ -72,6 +72,9 @@ done
 wait "$command"
 code=$?
 
+# another start of this job, which began while this node was cut off, has all that is left
+[ -d "$allocation" ] || exit $code
+
 # otherwise it is done, has failed in a way that it would meet again, or Slurm itself cancels or restarts it
 case $code,$(scontrol show job "$SLURM_JOB_ID") in
     75,*JobState=RUNNING* | 130,*JobState=RUNNING* | *Reason=TimeLimit*) start_again && exit $code ;;
