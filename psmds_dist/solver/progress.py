@@ -22,11 +22,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Protocol
 
-from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError, OwnershipLost
+from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError
 from psmds_dist.core.events import EpochEvent, Event, StageEvent
 from psmds_dist.core.executor import ClusterState
 from psmds_dist.core.types import StopReason
-from psmds_dist.utils.locks import require_owner
+from psmds_dist.utils.locks import is_lost
 
 FILE = "progress.json"
 """Name of the file in the directory of a checkpoint."""
@@ -433,16 +433,20 @@ class Recorder(NullRecorder):
         self._replace_by(self._earlier)
 
     def _discard(self) -> None:
-        with suppress(OSError, OwnershipLost):
-            require_owner(self._path.parent)
+        if not is_lost(self._path):
             remove_progress(self._path.parent)
-            self._path.parent.rmdir()
+            with suppress(OSError):
+                self._path.parent.rmdir()
 
     def _replace_by(self, text: str) -> None:
-        """Replace the file; not synced, for it matters to nobody after a crash of the machine."""
+        """Replace the file; not synced, for it matters to nobody after a crash of the machine.
+
+        The file of another process that has taken over stays, and is written again where this one came between.
+        """
+        if is_lost(self._path):
+            return
         fresh = self._path.with_name(f".{uuid.uuid4().hex[:12]}-{FILE}")
-        with suppress(OSError, OwnershipLost):
-            require_owner(self._path.parent)  # the file may be that of a later owner
+        with suppress(OSError):
             fresh.parent.mkdir(parents=True, exist_ok=True)
             try:
                 fresh.write_text(text)
