@@ -202,6 +202,16 @@ def check_address(address: str) -> None:
     get_address_host_port(address)
 
 
+def address_host(address: str) -> str:
+    """Host of an address.
+
+    Why: to find the network towards a scheduler. Lost without it: where a worker listens that was not told.
+    """
+    from distributed.comm import get_address_host
+
+    return str(get_address_host(address))
+
+
 def silence_logging() -> AbstractContextManager[None]:
     """Hide what Dask logs to streams, for the length of a with block.
 

@@ -234,6 +234,10 @@ def check_open_jobs(client):
         cluster.loop.add_callback(cluster.periodic_callbacks.pop("psmds-jobs").stop)
 
 
+def check_address_host(client):
+    assert internals.address_host("tcp://10.0.0.1:8786") == "10.0.0.1"
+
+
 def check_silence_logging(client):
     logger, handler = logging.getLogger("distributed"), logging.StreamHandler()
     logger.addHandler(handler)
