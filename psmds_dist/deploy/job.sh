@@ -28,7 +28,7 @@ allocation=$private/$restart        # of this start of it; workers of an earlier
 rm -rf "$private"/[0-9]*
 [ -d "$private" ] || mkdir -m 700 "$private" || exit 1
 mkdir "$allocation" || exit 1
-trap 'rm -rf "$allocation"' EXIT
+trap 'rm -rf "$allocation"; rmdir "$private" 2>/dev/null' EXIT   # unless it remembers what was saved
 trap interrupt TERM
 
 export DASK_LOGGING="{'distributed': 'warning', 'distributed.batched': 'error'}"
@@ -71,6 +71,9 @@ while kill -0 "$command" 2>/dev/null; do
 done
 wait "$command"
 code=$?
+
+# another start of this job, which began while this node was cut off, has all that is left
+[ -d "$allocation" ] || exit $code
 
 # otherwise it is done, has failed in a way that it would meet again, or Slurm itself cancels or restarts it
 case $code,$(scontrol show job "$SLURM_JOB_ID") in

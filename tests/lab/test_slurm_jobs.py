@@ -154,10 +154,11 @@ def test_a_job_that_loses_its_first_node_is_started_again(slurm, place):
 
 
 def test_a_chain_of_three_allocations_on_one_node(slurm, place):
-    run = Run(slurm, place, "chain.zarr", 20000, "--exclusive", "--time=60")
+    """The signal is the one that Slurm sends before the time limit."""
+    run = Run(slurm, place, "chain.zarr", 10000, "--exclusive", "--time=60")
     run.wait_for_epochs()
     for restart in (1, 2):
-        run.end_soon()
+        slurm.cancel(run.job, "--batch", "--signal=TERM")
         run.wait_for_restart(restart)
     run.require_right_end()
     assert "continues in another allocation, as restart 2" in run.log
