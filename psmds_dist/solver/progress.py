@@ -26,6 +26,7 @@ from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError
 from psmds_dist.core.events import EpochEvent, Event, StageEvent
 from psmds_dist.core.executor import ClusterState
 from psmds_dist.core.types import StopReason
+from psmds_dist.utils.locks import is_lost
 
 FILE = "progress.json"
 """Name of the file in the directory of a checkpoint."""
@@ -432,12 +433,18 @@ class Recorder(NullRecorder):
         self._replace_by(self._earlier)
 
     def _discard(self) -> None:
-        remove_progress(self._path.parent)
-        with suppress(OSError):
-            self._path.parent.rmdir()
+        if not is_lost(self._path):
+            remove_progress(self._path.parent)
+            with suppress(OSError):
+                self._path.parent.rmdir()
 
     def _replace_by(self, text: str) -> None:
-        """Replace the file; not synced, for it matters to nobody after a crash of the machine."""
+        """Replace the file; not synced, for it matters to nobody after a crash of the machine.
+
+        The file of another process that has taken over stays, and is written again where this one came between.
+        """
+        if is_lost(self._path):
+            return
         fresh = self._path.with_name(f".{uuid.uuid4().hex[:12]}-{FILE}")
         with suppress(OSError):
             fresh.parent.mkdir(parents=True, exist_ok=True)

@@ -103,6 +103,12 @@ def claim_on(path: str | os.PathLike[str]) -> Claim | None:
     return None if held is None else held.claim
 
 
+def is_lost(path: str | os.PathLike[str]) -> bool:
+    """Whether this process owned a path, or a directory above it, and does not any more."""
+    claim = claim_on(path)
+    return claim is not None and not claim.holds()
+
+
 def require_owner(path: str | os.PathLike[str]) -> None:
     """Raise `OwnershipLost` if this process owned a path, or a directory above it, and does not any more."""
     if (claim := claim_on(path)) is not None:
@@ -230,7 +236,8 @@ def _replace(opened: _Opened, owner: Owner) -> tuple[int, bool]:
 
 
 def _beside(file: Path) -> Path:
-    return file.with_name(f"{file.name}-{uuid.uuid4().hex[:12]}")
+    """Return a new name beside a lock file, also where its own is as long as names may be."""
+    return file.with_name(f".{uuid.uuid4().hex[:12]}.lock")
 
 
 def _refusal(place: Path, opened: _Opened) -> StorageError:

@@ -22,6 +22,7 @@ from psmds_dist.api.results import read_result
 from psmds_dist.core.errors import InputError, OwnershipLost, StorageError
 from psmds_dist.data.store import create, is_unfinished, write_result
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
+from psmds_dist.solver.progress import read_progress, recorder_of
 from psmds_dist.utils import lease, locks
 from psmds_dist.utils.atomic import atomic_directory
 from psmds_dist.utils.lease import Owner, job_of, owner_of
@@ -588,6 +589,18 @@ def test_a_map_is_saved_nowhere_else_by_a_run_that_lost_its_target(tmp_path, mon
         write_result(tmp_path / "map", {"x": np.zeros(3)}, {})
     assert sorted(os.listdir(tmp_path)) == [".map.lock", "tmp"]
     assert not os.listdir(tmp_path / "tmp")
+
+
+def test_progress_of_a_run_that_lost_its_checkpoint_is_not_written(tmp_path):
+    folder = tmp_path / "kept"
+    with lost("process 6 on near"), exclusive_lock(folder):
+        checkpoint = DirectoryCheckpoint(folder, resume=True)
+        with recorder_of(checkpoint, lambda: None).recording():
+            wait_until(lambda: read_progress(folder) is not None)
+            replaced(folder)
+            time.sleep(0.2)  # for a write that has just begun
+            shutil.rmtree(folder)  # as the new owner does when it has ended
+    assert os.listdir(tmp_path) == [".kept.lock"]
 
 
 def test_whatever_ends_a_block_a_loss_is_what_is_reported(tmp_path):
