@@ -4,7 +4,6 @@ Dask is imported late: small input never waits for it.
 """
 
 from psmds_dist.data.cache import clear_row_cache as clear_row_cache
-from psmds_dist.executor._dask_internals import address_host as address_host
 from psmds_dist.executor._dask_internals import open_jobs as open_jobs
 from psmds_dist.executor.arrays import elementwise as elementwise
 from psmds_dist.executor.arrays import write_dask_array as write_dask_array

@@ -202,10 +202,10 @@ def check_address(address: str) -> None:
     get_address_host_port(address)
 
 
-def address_host(address: str) -> str:
-    """Host of an address.
+def host_of(address: str) -> str:
+    """Host in the address of a scheduler.
 
-    Why: to find the network towards a scheduler. Lost without it: where a worker listens that was not told.
+    Why: a worker listens on the network by which it reaches its scheduler. Lost without it: that default of workers.
     """
     from distributed.comm import get_address_host
 

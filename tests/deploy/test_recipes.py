@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from psmds_dist.cli.app import main
+from psmds_dist.deploy.ssh import OPTIONS, parse_hosts
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "cluster"
@@ -96,3 +97,12 @@ def test_the_image_has_versions_that_this_package_supports():
         needed = Requirement(text)
         assert pins[canonicalize_name(needed.name)] in needed.specifier, text
     assert "prometheus-client" in pins
+
+
+def test_the_list_of_hosts_is_read():
+    text = (CLUSTER / "ssh" / "hosts.txt").read_text()
+    hosts = parse_hosts(text, "hosts.txt")
+    assert hosts.names == ["node-0", "node-0", "node-1", "node-2"]
+    assert hosts.options == {"interface": "ib0", "threads": "16"}
+    optional = set(re.findall(r"^# (\w+) =", text, re.MULTILINE))
+    assert {*hosts.options, *optional} == set(OPTIONS)

@@ -131,7 +131,7 @@ def _dockerd(one: Engine) -> Iterator[None]:
     finally:
         _remove_containers(one)
         process.terminate()
-        process.wait(120)
+        process.wait(300)
 
 
 def _download_wheels(folder: Path, requirements: Path) -> None:

@@ -25,8 +25,9 @@ __all__ = ["slurm"]
 RECIPES = Path(__file__).parents[2] / "cluster" / "slurm"
 PSMDS = (sys.executable, "-m", "psmds_dist")
 
-# a run of so many epochs, each of which takes a cluster longer to arrange than to compute
-LONG = ("--init", "random", "--effort", "quick", "--no-polish", "--eps", "1e-12", "--radius-tol", "1e-12")
+# a run of thousands of epochs, each of which takes a cluster longer to arrange than to compute
+LONG = ("--init", "random", "--effort", "quick", "--no-polish", "--components", "10", "--moves", "axes")
+LONG += ("--direction-share", "0.1", "--eps", "0", "--radius-tol", "1e-300")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
@@ -106,7 +107,7 @@ class Run:
 
 
 def test_a_run_across_nodes_survives_what_ends_its_allocations(slurm, place):
-    run = Run(slurm, place, "nodes.zarr", 5000, "--nodes=3", "--exclusive", "--time=60")
+    run = Run(slurm, place, "nodes.zarr", 4500, "--nodes=3", "--exclusive", "--time=60")
     run.wait_for_epochs()
     _require_secrets_hidden(run)
 
@@ -155,7 +156,7 @@ def test_a_job_that_loses_its_first_node_is_started_again(slurm, place):
 
 def test_a_chain_of_three_allocations_on_one_node(slurm, place):
     """The signal is the one that Slurm sends before the time limit."""
-    run = Run(slurm, place, "chain.zarr", 10000, "--exclusive", "--time=60")
+    run = Run(slurm, place, "chain.zarr", 3000, "--exclusive", "--time=60")
     run.wait_for_epochs()
     for restart in (1, 2):
         slurm.cancel(run.job, "--batch", "--signal=TERM")
