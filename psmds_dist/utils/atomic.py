@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from psmds_dist.core.errors import OwnershipLost, StorageError
+from psmds_dist.utils.lease import owner_of
 from psmds_dist.utils.locks import exclusive_lock, require_owner
 
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
@@ -112,14 +113,14 @@ def sibling(path: Path, role: str) -> Path:
 
 
 def _commit(fresh: Path, path: Path) -> None:
-    """Rename a directory, and back again if another process has become the owner of ``path`` meanwhile."""
+    """Rename a directory, and back again if another process has become the owner of ``path`` and will write it, too."""
     own = os.stat(fresh)
     require_owner(path)
     os.rename(fresh, path)
     try:
         require_owner(path)
     except OwnershipLost:
-        if os.path.samestat(own, os.stat(path)):
+        if owner_of(path) is not None and os.path.samestat(own, os.stat(path)):
             os.rename(path, fresh)
             if not os.path.samestat(own, os.stat(fresh)):  # the other one has written its own since
                 os.rename(fresh, path)
