@@ -9,7 +9,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from psmds_dist.core.errors import OwnershipLost, StorageError
@@ -132,8 +132,10 @@ def _sweep(path: Path) -> None:
     named = path.parent.glob(f".{glob.escape(path.name)}.*-*")
     siblings = [left for left in named if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}."))]
     require_owner(path)  # after listing them: none is of a later owner
-    for left in filter(_is_group, siblings):
-        shutil.rmtree(left, ignore_errors=True)
+    for left in siblings:
+        with suppress(FileNotFoundError):  # its owner, which has lost ``path``, may remove it, too
+            if _is_group(left):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_group(folder: Path) -> bool:
