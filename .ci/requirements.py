@@ -1,4 +1,4 @@
-"""Print the installed versions of what a psmds image contains, one per line, as in cluster/requirements.txt."""
+"""Print the installed versions of what an image contains, one per line, as in cluster/requirements.txt."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from importlib.metadata import requires, version
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("metrics",)
+BESIDES = "prometheus-client"
+"""What the package does not require, but an image should have; Dask's pages would need pandas and bokeh."""
 
 
-def closure(name: str, extras: tuple[str, ...] = (), found: dict[str, str] | None = None) -> dict[str, str]:
-    """Installed versions of everything that a distribution requires, directly or not."""
-    found = {} if found is None else found
+def closure(name: str, found: dict[str, str]) -> dict[str, str]:
+    """Add the installed versions of everything that a distribution requires, directly or not."""
     for text in requires(name) or []:
         needed = Requirement(text)
         key = canonicalize_name(needed.name)
-        if key not in found and _applies(needed, extras):
+        if key not in found and (needed.marker is None or needed.marker.evaluate({"extra": ""})):
             found[key] = version(key)
-            closure(key, tuple(needed.extras), found)
+            closure(key, found)
     return found
 
 
-def _applies(needed: Requirement, extras: tuple[str, ...]) -> bool:
-    return needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras))
-
-
 if __name__ == "__main__":
-    for name, pin in sorted(closure("psmds-dist", EXTRAS).items()):
+    for name, pin in sorted(closure("psmds-dist", {BESIDES: version(BESIDES)}).items()):
         print(f"{name}=={pin}")

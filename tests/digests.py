@@ -57,7 +57,7 @@ def through_landmarks() -> list[dict[str, Any]]:
 
 def maps(client: Any = None) -> Iterator[tuple[str, np.ndarray]]:
     """All maps with their names."""
-    where = {} if client is None else {"client": client, "memory_limit": "1 GiB"}
+    where = {} if client is None else {"cluster": client, "memory_limit": "1 GiB"}
     for name, t in matrices().items():
         for options in exact() if client is None else exact()[1:5]:
             yield f"{name} {options}", PatternSearchMDS(**options, **where, random_state=0).fit_transform(t)

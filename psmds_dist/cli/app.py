@@ -12,6 +12,7 @@ from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan, process
 from psmds_dist.cli.exits import Interrupted, Resumable, resume_hint
 from psmds_dist.cli.output import log_error, logs_json
 from psmds_dist.core.errors import ClusterLost, PsmdsError
+from psmds_dist.deploy.settings import prepare_process
 from psmds_dist.utils.signals import Interrupts, sigterm_as_interrupt
 from psmds_dist.utils.text import escaped_lines
 
@@ -84,6 +85,7 @@ def main() -> None:
     psmds fit matrix.zarr map.zarr             compute a map
     psmds export map.zarr map.csv              write its coordinates with ids
     """  # noqa: D301
+    prepare_process()
 
 
 for _command in (

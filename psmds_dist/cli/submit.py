@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from psmds_dist.cli.output import print_result
+
+if TYPE_CHECKING:
+    from psmds_dist.deploy.batch import Job, Submitted
 
 WHERE = ("cluster", "workers", "tls")
 """Parameters of commands that say where they run, which the job decides."""
@@ -32,7 +34,6 @@ class Submit(click.Command):
     cls=Submit,
     context_settings={"ignore_unknown_options": True},
     options_metavar="[OPTIONS] [SBATCH OPTIONS] -- COMMAND ...",
-    add_help_option=True,
 )
 @click.option("--dry-run", is_flag=True, help="Print the script of the job instead of submitting it.")
 @click.option(
@@ -66,7 +67,7 @@ def submit(dry_run: bool, interface: str | None, options: tuple[str, ...]) -> No
     if dry_run:
         print_result(batch.script(job).removesuffix("\n"))
         return
-    print_result(_summary(batch.submit(batch.script(job)), job))
+    print_result(_summary(job, batch.submit(batch.script(job))))
 
 
 def _parsed(command: Sequence[str]) -> dict[str, Any]:
@@ -87,13 +88,14 @@ def _parsed(command: Sequence[str]) -> dict[str, Any]:
     return parsed.params
 
 
-def _summary(job: Any, wanted: Any) -> str:
-    target = shlex.quote(os.path.relpath(wanted.target))
+def _summary(job: Job, submitted: Submitted) -> str:
+    """What was submitted, where its log is, and how to watch and end it."""
+    number, target = submitted.number, shlex.quote(os.path.relpath(job.target))
     return "\n".join(
         [
-            f"job {job.number}: psmds {shlex.join(wanted.command)}",
-            f"log: {job.log or Path(wanted.target + '.log')}",
-            f"watch it: squeue --job {job.number}, psmds status {target}, psmds watch {target}",
-            f"end it: scancel {job.number}",
+            f"job {number}: psmds {shlex.join(job.command)}",
+            f"log: {submitted.log}",
+            f"watch it: squeue --job {number}, psmds status {target}, psmds watch {target}",
+            f"end it: scancel {number}",
         ]
     )

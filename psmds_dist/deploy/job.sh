@@ -28,11 +28,11 @@ allocation=$private/$restart        # of this start of it; workers of an earlier
 rm -rf "$private"/[0-9]*
 [ -d "$private" ] || mkdir -m 700 "$private" || exit 1
 mkdir "$allocation" || exit 1
-trap 'rm -rf "$allocation"' EXIT
+trap 'rm -rf "$allocation"; rmdir "$private" 2>/dev/null' EXIT   # unless it remembers what was saved
 trap interrupt TERM
 
 export DASK_LOGGING="{'distributed': 'warning', 'distributed.batched': 'error'}"
-step=(srun --overlap --cpu-bind=none)
+step=(srun --overlap --mem=0 --cpu-bind=none)
 here=("${step[@]}" --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME")
 
 # several nodes: a scheduler on the first, and a worker on each

@@ -247,9 +247,9 @@ def address_towards(scheduler: str) -> str:
     InputError
         When there is no route to it.
     """
-    from distributed.comm import get_address_host
+    from psmds_dist.executor._dask_internals import host_of
 
-    host = get_address_host(scheduler)
+    host = host_of(scheduler)
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((host, 9))

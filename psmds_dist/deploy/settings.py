@@ -7,6 +7,7 @@ environment variables such as ``DASK_PSMDS__DEADLINE`` override them, as everywh
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,8 +17,8 @@ from psmds_dist.core.errors import InputError
 
 LOOPBACK = "127.0.0.1"
 
-PORTABLE = {"NUMBA_CPU_NAME": "generic"}
-"""Environment of a process whose kernels are compiled for any processor of its architecture."""
+_CORES = {"x86_64": "Nehalem", "aarch64": "ARMV8"}
+"""Oldest processor of each architecture that OpenBLAS, of NumPy and SciPy, has code for."""
 
 _NESTED = ("dask", "environment")
 """Settings whose keys are free."""
@@ -60,18 +61,34 @@ def setting(name: str) -> Any:
     return value
 
 
-def default_cluster() -> str | None:
-    """Cluster of commands that are given none; Dask is imported only where a setting may exist."""
+def _may_be_set(name: str) -> bool:
+    """Whether a setting may differ from its default: Dask is imported only then."""
     folder = Path(os.environ.get("DASK_CONFIG", Path.home() / ".config" / "dask"))
-    if "DASK_PSMDS__CLUSTER" not in os.environ and not (folder / "psmds.yaml").exists():
-        return None
-    found = setting("cluster")
+    return f"DASK_PSMDS__{name.upper()}" in os.environ or (folder / "psmds.yaml").exists()
+
+
+def default_cluster() -> str | None:
+    """Cluster of commands that are given none."""
+    found = setting("cluster") if _may_be_set("cluster") else None
     return None if found is None else str(found)
+
+
+def portable_environment() -> dict[str, str]:
+    """Variables of a process whose kernels and linear algebra give the same bits on all processors of a family."""
+    core = _CORES.get(platform.machine())
+    return {"NUMBA_CPU_NAME": "generic", **({} if core is None else {"OPENBLAS_CORETYPE": core})}
+
+
+def prepare_process() -> None:
+    """Make this process portable where that is set; Numba and NumPy must not be loaded yet."""
+    if _may_be_set("portable") and setting("portable"):
+        for name, value in portable_environment().items():
+            os.environ.setdefault(name, value)
 
 
 def worker_environment() -> dict[str, str]:
     """Environment variables that a worker process starts with; what is set in this process takes precedence."""
-    given = setting("environment") | (PORTABLE if setting("portable") else {})
+    given = setting("environment") | (portable_environment() if setting("portable") else {})
     return {name: os.environ.get(name, str(value)) for name, value in given.items() if value is not None}
 
 

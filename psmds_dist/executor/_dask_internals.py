@@ -202,6 +202,16 @@ def check_address(address: str) -> None:
     get_address_host_port(address)
 
 
+def host_of(address: str) -> str:
+    """Host in the address of a scheduler.
+
+    Why: a worker listens on the network by which it reaches its scheduler. Lost without it: that default of workers.
+    """
+    from distributed.comm import get_address_host
+
+    return str(get_address_host(address))
+
+
 def silence_logging() -> AbstractContextManager[None]:
     """Hide what Dask logs to streams, for the length of a with block.
 

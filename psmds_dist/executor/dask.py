@@ -121,6 +121,11 @@ class DaskExecutor(Executor):
             self._pool.direct_calls = True
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the client has its scheduler, as far as it knows."""
+        return self._pool.is_connected()
+
+    @property
     def n_workers(self) -> int:
         """Available workers; waits for a first one."""
         return len(self._pool.wait_for_available(WORKER_TIMEOUT))

@@ -104,8 +104,7 @@ def _different_processors(processes: list[WorkerFacts]) -> Iterable[str]:
     found = "; ".join(_describe(kind, common, hosts[kind]) for kind in sorted(kinds, key=lambda kind: kind.name))
     yield (
         f"kernels are compiled for different processors ({found}), so the last bits of a map depend on who does what: "
-        "set psmds.portable (DASK_PSMDS__PORTABLE=true) where workers start, and NUMBA_CPU_NAME=generic here, for the "
-        "same bits on all"
+        "set DASK_PSMDS__PORTABLE=true where workers start and where this command runs, for the same bits on all"
     )
 
 

@@ -64,7 +64,7 @@ def test_parameters_are_those_of_the_constructor():
     params = mds.get_params()
     assert params["n_components"] == 3
     assert params["bad_moves"] is False
-    assert {"n_components", "bad_moves", "eps", "radius_tol", "max_epochs", "random_state", "client"} <= set(params)
+    assert {"n_components", "bad_moves", "eps", "radius_tol", "max_epochs", "random_state", "cluster"} <= set(params)
     assert PatternSearchMDS(**params).get_params() == params
     assert mds.set_params(eps=0.5).eps == 0.5
     with pytest.raises(ValueError, match="Invalid parameter 'epsilon'"):

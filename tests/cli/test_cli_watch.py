@@ -189,7 +189,7 @@ def test_errors_notes_and_warnings_are_logged_too(place):
     code, (error,) = logged("fit", "square.npy", "out.zarr")
     assert (code, error["level"], error["event"], error["exit_code"]) == (1, "error", "error", 1)
     assert "will not be overwritten" in error["message"]
-    code, (error,) = logged("fit", "square.npy", "map.zarr", "--workers", "1", "--scheduler", "x")
+    code, (error,) = logged("fit", "square.npy", "map.zarr", "--workers", "1", "--cluster", "local:2")
     assert (code, error["exit_code"]) == (2, 2)
 
 

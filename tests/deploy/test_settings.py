@@ -78,6 +78,14 @@ def test_a_portable_worker_has_kernels_for_any_processor():
         assert worker_environment()["NUMBA_CPU_NAME"] == "generic"
 
 
+def test_a_portable_command_has_them_too(tmp_path):
+    """What is set before Numba is loaded; the command calls it first."""
+    code = "[prepare_process(), __import__('numba').config.CPU_NAME, __import__('numba').config.CPU_FEATURES][1:]"
+    given = {"DASK_CONFIG": tmp_path, "DASK_PSMDS__PORTABLE": "true"}
+    assert in_new_process(code, **given) == ["generic", ""]
+    assert in_new_process(code, DASK_CONFIG=tmp_path) == [None, None]
+
+
 def test_a_variable_is_left_out_by_null():
     with dask.config.set({"psmds.environment.MALLOC_TRIM_THRESHOLD_": None}):
         assert list(worker_environment()) == ["MALLOC_MMAP_THRESHOLD_"]

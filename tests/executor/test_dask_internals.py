@@ -222,6 +222,11 @@ def check_check_address(client):
             internals.check_address(address)
 
 
+def check_host_of(client):
+    assert internals.host_of("tls://10.0.0.5:8786") == "10.0.0.5"
+    assert internals.host_of("tcp://[::1]:8786") == "::1"
+
+
 def check_open_jobs(client):
     cluster = client.cluster
     cluster.scale, scale = lambda jobs: scale(jobs), cluster.scale  # clusters of dask-jobqueue count jobs

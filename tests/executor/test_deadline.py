@@ -17,6 +17,7 @@ from psmds_dist.core.types import InputError, WorkerError
 from psmds_dist.data import cache as rows
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import open_rows
+from psmds_dist.deploy.settings import setting
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.executor.dask import DEADLINE as DEADLINE_OF_EXECUTOR
 from psmds_dist.executor.stragglers import FACTOR, UNKNOWN, StragglerDetector
@@ -173,9 +174,10 @@ def test_a_deadline_is_a_number_of_seconds(client, deadline):
         DaskExecutor(client, deadline)
 
 
-def test_the_command_has_the_same_deadline():
+def test_commands_and_estimators_have_the_same_deadline():
+    assert setting("deadline") == DEADLINE_OF_EXECUTOR
     (option,) = [option for option in fit.params if option.name == "deadline"]
-    assert option.default == DEADLINE_OF_EXECUTOR
+    assert f"[default: {DEADLINE_OF_EXECUTOR:g}]" in option.help
 
 
 def test_time_limits_follow_the_slowest_call():

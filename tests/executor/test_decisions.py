@@ -17,6 +17,7 @@ from psmds_dist.executor.stragglers import StragglerDetector, silent_workers
 from psmds_dist.executor.tasks import keep_alive, probe
 from psmds_dist.executor.workers import Worker, WorkerPool
 from psmds_dist.planning.cost import INLINE
+from psmds_dist.utils.facts import facts_of_process
 
 A, B, C = (Worker(f"name of {k}", k, 1, 10**9, "running", 1000.0) for k in "abc")
 
@@ -499,6 +500,7 @@ def test_the_memory_limit_is_half_of_the_smallest_known(limits, expected):
 def test_the_memory_limit_without_limits_of_workers_is_half_of_what_is_free_for_each():
     executor = on_dask.DaskExecutor.__new__(on_dask.DaskExecutor)
     executor._pool = FakePool(*(w._replace(memory_limit=0) for w in (A, B)))
+    executor._facts = dict.fromkeys("ab", facts_of_process())
     assert executor.memory_limit() == pytest.approx(psutil.virtual_memory().available / 4, rel=0.2)
 
 

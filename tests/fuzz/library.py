@@ -94,7 +94,7 @@ PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
         ["x", -1, 0, 10, "1 B", float("nan"), True, [], "10 parsecs", ""],
     ),
     "n_jobs": ([None, 1, 2, -1, np.int64(1)], [0, -2, "x", 1.5, True]),
-    "client": ([None], ["tcp://nowhere", 3, []]),
+    "cluster": ([None], ["nonsense", "local:0", "ssh:nowhere.txt", 3, []]),
     "scratch": ([None], []),
     "on_epoch": ([None], []),
 }

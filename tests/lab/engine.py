@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tests.lab.netns import NUMBERS, PREFIX, remove, remove_left_over
+
 PACKAGES = """base-files base-passwd bash coreutils dash findutils grep libc6 libc-bin libgcc-s1 libstdc++6 login passwd
 sed"""
 """What a base image has besides Python; all of it is part of every Debian."""
@@ -63,9 +65,9 @@ class Engine:
         return ["nsenter", f"--net=/run/netns/{self.namespace}", *command]
 
     @contextmanager
-    def package_index(self, folder: Path, constraints: Path) -> Iterator[str]:
+    def package_index(self, folder: Path, requirements: Path) -> Iterator[str]:
         """Serve wheels of this project's dependencies to pip in a build with ``--network host``; yields the address."""
-        _download_wheels(folder, constraints)
+        _download_wheels(folder, requirements)
         server = self.inside(
             sys.executable, "-m", "http.server", "8000", "--bind", "127.0.0.1", "--directory", str(folder)
         )
@@ -89,7 +91,8 @@ class Engine:
 @contextmanager
 def engine(folder: Path) -> Iterator[Engine]:
     """Start an engine, whose files are all in a folder, for the length of a with block."""
-    one = Engine(folder, f"engine{os.getpid()}")
+    remove_left_over()
+    one = Engine(folder, f"{PREFIX}{os.getpid()}x{next(NUMBERS)}-0")
     folder.mkdir()
     run("ip", "netns", "add", one.namespace)
     try:
@@ -97,8 +100,16 @@ def engine(folder: Path) -> Iterator[Engine]:
         with _dockerd(one):
             yield one
     finally:
-        run("ip", "netns", "del", one.namespace)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(one.namespace)
+        _remove_folder(folder)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder, and what an engine leaves mounted there."""
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in reversed([each for each in mounts if each.startswith(f"{folder}/")]):
+        run("umount", "--lazy", mount)
+    shutil.rmtree(folder)
 
 
 @contextmanager
@@ -120,14 +131,13 @@ def _dockerd(one: Engine) -> Iterator[None]:
     finally:
         _remove_containers(one)
         process.terminate()
-        process.wait(120)
+        process.wait(300)
 
 
-def _download_wheels(folder: Path, constraints: Path) -> None:
+def _download_wheels(folder: Path, requirements: Path) -> None:
     """Wheels of everything an image contains, and of what builds this project, in a folder for each name."""
     pip = (f"{sys.base_prefix}/bin/python3", "-m", "pip", "download", "--quiet", "--only-binary=:all:")
-    root = Path(__file__).parents[2]
-    run(*pip, "--dest", str(folder), "--constraint", str(constraints), f"{root}[metrics]", "hatchling")
+    run(*pip, "--dest", str(folder), "--requirement", str(requirements), "hatchling")
     for wheel in folder.glob("*.whl"):
         place = folder / wheel.name.partition("-")[0].lower().replace("_", "-")
         place.mkdir()

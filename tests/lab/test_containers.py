@@ -32,11 +32,10 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def image(docker: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
+def image(docker: Engine) -> str:
     """The image, with this machine's Python as its base."""
     docker.import_base("base")
-    wheels = tmp_path_factory.mktemp("wheels")
-    with docker.package_index(wheels, ROOT / "cluster" / "requirements.txt") as index:
+    with docker.package_index(docker.folder / "wheels", ROOT / "cluster" / "requirements.txt") as index:
         arguments = ("--build-arg", "BASE=base", "--build-arg", f"PIP_INDEX_URL={index}")
         docker.docker("build", "--network=host", "--file", str(DOCKERFILE), "--tag", "psmds", *arguments, str(ROOT))
     return "psmds"

@@ -41,7 +41,7 @@ place, settings = sys.argv[1], json.loads(sys.argv[2])
 def on_epoch(event):
     print("epoch", event.epoch, flush=True)
     if os.path.exists(f"{place}/slow"):
-        time.sleep(0.5)
+        time.sleep(2)
 
 if __name__ == "__main__":
     with connect(scheduler_file=f"{place}/cluster.json", tls=f"{place}/tls") as client:
@@ -92,7 +92,7 @@ class Cluster:
         return self.place / f"host{host}.log"
 
     def fit(self):
-        """Start a fit that takes half a second an epoch while the file ``slow`` is there."""
+        """Start a fit that takes two seconds an epoch while the file ``slow`` is there."""
         (self.place / "slow").touch()
         command = [sys.executable, "-c", FIT, self.place, json.dumps(SOLVE)]
         self.running = self.network.start(CLIENT, command, self.log(CLIENT))
@@ -103,7 +103,7 @@ class Cluster:
         assert not self.running.poll(), log
         return int(log.rpartition("epoch ")[2].split()[0]) if "epoch " in log else 0
 
-    def goes_on(self, epochs=3):
+    def goes_on(self, epochs=2):
         """Wait until the fit has done some more epochs."""
         wanted = self.epoch() + epochs
         wait_for(lambda: self.epoch() >= wanted, PATIENCE)

@@ -4,23 +4,30 @@ What happens to a run waits for its progress, so that slow machines take longer 
 """
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 import pytest
+import yaml
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import read_result
+from tests.clusters import ended
 from tests.lab.slurm import poll, slurm
 
 pytestmark = pytest.mark.cluster
 __all__ = ["slurm"]
 
+RECIPES = Path(__file__).parents[2] / "cluster" / "slurm"
 PSMDS = (sys.executable, "-m", "psmds_dist")
 
-# a run of so many epochs, each of which takes a cluster longer to arrange than to compute
-LONG = ("--init", "random", "--effort", "quick", "--no-polish", "--eps", "1e-12", "--radius-tol", "1e-12")
+# a run of thousands of epochs, each of which takes a cluster longer to arrange than to compute
+LONG = ("--init", "random", "--effort", "quick", "--no-polish", "--components", "10", "--moves", "axes")
+LONG += ("--direction-share", "0.1", "--eps", "0", "--radius-tol", "1e-300")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
@@ -33,64 +40,74 @@ def place(tmp_path_factory):
     return place
 
 
+def saved_epoch(target):
+    """Last epoch in the checkpoint of a map."""
+    states = Path(f"{target}.checkpoint").glob("solve-*.npz")
+    return max((int(state.name.split(".")[1]) for state in states), default=0)
+
+
+def require_map_of_one_process(slurm, target, arguments):
+    """Compare a map, bit by bit, with that of an undisturbed run in one process."""
+    again = target.with_name(f"{target.name}-again")
+    slurm.run(*PSMDS, "fit", "matrix.npy", again, *arguments, "-q", cwd=target.parent)
+    here, there = read_result(again), read_result(target)
+    assert np.array_equal(here.embedding, there.embedding)
+    assert here.attributes["stop_reason"] == there.attributes["stop_reason"] == "max_epochs"
+
+
 class Run:
-    """A submitted fit, and the same one in this process."""
+    """A submitted fit."""
 
     def __init__(self, slurm, place, name, epochs, *options):
         self.slurm, self.target = slurm, place / name
-        self.arguments = ("matrix.npy", name, *LONG, "--max-epochs", str(epochs))
-        self.answer = slurm.run(*PSMDS, "submit", *options, "--", "fit", *self.arguments, cwd=place).stdout
+        self.arguments = (*LONG, "--max-epochs", str(epochs))
+        command = ("fit", "matrix.npy", name, *self.arguments)
+        self.answer = slurm.run(*PSMDS, "submit", *options, "--", *command, cwd=place).stdout
         self.job = int(self.answer.split(":")[0].removeprefix("job "))
-        slurm.run("scontrol", "update", f"JobId={self.job}", "TimeLimit=60", check=False)
 
     @property
     def log(self):
         return Path(f"{self.target}.log").read_text()
 
-    @property
-    def epoch(self):
-        """Last epoch that was saved."""
-        states = Path(f"{self.target}.checkpoint").glob("solve-*.npz")
-        return max((int(state.name.split(".")[1]) for state in states), default=0)
-
     def wait_for_epochs(self):
         """Wait until the running job has saved more epochs."""
-        before = self.epoch
+        before = saved_epoch(self.target)
 
         def more():
             state = self.slurm.state(self.job)
-            assert state not in ENDED, f"{state} at epoch {self.epoch}: {self.log}"
-            return self.epoch > before
+            assert state not in ENDED, f"{state} at epoch {saved_epoch(self.target)}: {self.log}"
+            return saved_epoch(self.target) > before
 
         poll(more, 400, lambda: self.log)
 
     def wait_for_restart(self, restarts):
         self.slurm.wait_for_job(self.job, "RUNNING", restarts=restarts)
+        self._set("TimeLimit=60")  # Slurm keeps what `end_soon` has set
         self.wait_for_epochs()
 
     def preempt(self, nodes):
         """Give the nodes to another job for a moment."""
-        urgent = self.slurm.submit("-p", "urgent", "--exclusive", f"--nodes={nodes}", "-o", "/dev/null", "--wrap", ":")
+        options = ("--partition=urgent", "--exclusive", f"--nodes={nodes}", "--output=/dev/null")
+        urgent = self.slurm.submit(*options, "--wrap", "true")
         self.slurm.wait_for_job(urgent, "COMPLETED")
 
     def end_soon(self):
         """Move the time limit so near that Slurm announces it at once."""
-        self.slurm.run("scontrol", "update", f"JobId={self.job}", "EndTime=now+121")
+        self._set("EndTime=now+121")
 
-    def require_map_of_one_process(self):
-        """Compare the map, bit by bit, with that of an undisturbed run in one process; nothing else is left."""
+    def _set(self, what):
+        self.slurm.run("scontrol", "update", f"JobId={self.job}", what)
+
+    def require_right_end(self):
+        """Require the map of an undisturbed run, and nothing beside it but the log."""
         self.slurm.wait_for_job(self.job, "COMPLETED", seconds=900)
-        again = f"{self.target.name}-again"
-        self.slurm.run(*PSMDS, "fit", self.arguments[0], again, *self.arguments[2:], "-q", cwd=self.target.parent)
-        here, there = (read_result(self.target.with_name(name)) for name in (again, self.target.name))
-        assert np.array_equal(here.embedding, there.embedding)
-        assert here.attributes["stop_reason"] == there.attributes["stop_reason"] == "max_epochs"
         left = {path.name for path in self.target.parent.glob(f"{self.target.name}*")}
-        assert left == {self.target.name, f"{self.target.name}.log", again}
+        assert left == {self.target.name, f"{self.target.name}.log"}
+        require_map_of_one_process(self.slurm, self.target, self.arguments)
 
 
 def test_a_run_across_nodes_survives_what_ends_its_allocations(slurm, place):
-    run = Run(slurm, place, "nodes.zarr", 5000, "--nodes=3", "--exclusive", "--time=60")
+    run = Run(slurm, place, "nodes.zarr", 4500, "--nodes=3", "--exclusive", "--time=60")
     run.wait_for_epochs()
     _require_secrets_hidden(run)
 
@@ -112,7 +129,7 @@ def test_a_run_across_nodes_survives_what_ends_its_allocations(slurm, place):
     run.wait_for_restart(3)
     run.end_soon()
     run.wait_for_restart(4)
-    run.require_map_of_one_process()
+    run.require_right_end()
 
 
 def _require_secrets_hidden(run):
@@ -134,16 +151,17 @@ def test_a_job_that_loses_its_first_node_is_started_again(slurm, place):
     slurm.kill_node(first)
     slurm.wait_for_job(run.job, "RUNNING", restarts=1, seconds=400)
     slurm.revive_node(first)
-    run.require_map_of_one_process()
+    run.require_right_end()
 
 
 def test_a_chain_of_three_allocations_on_one_node(slurm, place):
-    run = Run(slurm, place, "chain.zarr", 20000, "--exclusive", "--time=60")
+    """The signal is the one that Slurm sends before the time limit."""
+    run = Run(slurm, place, "chain.zarr", 3000, "--exclusive", "--time=60")
+    run.wait_for_epochs()
     for restart in (1, 2):
-        run.wait_for_epochs()
-        run.end_soon()
-        slurm.wait_for_job(run.job, "RUNNING", restarts=restart)
-    run.require_map_of_one_process()
+        slurm.cancel(run.job, "--batch", "--signal=TERM")
+        run.wait_for_restart(restart)
+    run.require_right_end()
     assert "continues in another allocation, as restart 2" in run.log
 
 
@@ -191,3 +209,43 @@ def test_the_words_of_slurm_are_passed_on(slurm, place):
         assert done.stderr.startswith("Error: sbatch did not accept the job: ")
         assert words in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_workers_as_jobs_of_which_one_is_cancelled(slurm, place):
+    """The recipe for SLURMCluster: the lost job is submitted again, and works."""
+    given = yaml.safe_load((RECIPES / "slurm.yaml").read_text())
+    here = {"jobs": 2, "cores": 1, "memory": "1GiB", "interface": "lo", "shared_temp_directory": str(place)}
+    (place / "slurm.yaml").write_text(yaml.safe_dump({**given, **here}))
+    target, arguments = place / "jobs.zarr", (*LONG, "--max-epochs", "2500")
+    command = [*PSMDS, "fit", "matrix.npy", target, *arguments, "--cluster", "slurm:slurm.yaml"]
+    with ended(subprocess.Popen(command, cwd=place, env=slurm.environment, stdout=PIPE, stderr=PIPE)) as fit:
+        poll(lambda: saved_epoch(target) or fit.poll() is not None, 300, slurm.logs)
+        first, *_ = before = _running(slurm)
+        slurm.cancel(first)
+        poll(lambda: set(_running(slurm)) - set(before) or fit.poll() is not None, 200, slurm.logs)
+        assert fit.poll() is None, fit.communicate()
+        out, err = fit.communicate(timeout=600)
+        assert fit.returncode == 0, err
+    assert b"2 workers" in out + err or b"1 worker" in out + err
+    poll(lambda: not _running(slurm), 60, slurm.logs)
+    require_map_of_one_process(slurm, target, arguments)
+
+
+def _running(slurm):
+    """Numbers of the running jobs."""
+    return slurm.run("squeue", "-h", "-t", "RUNNING", "-o", "%i").stdout.split()
+
+
+def test_an_array_of_landmark_runs_keeps_the_best(slurm, place):
+    """The recipe, with three small runs."""
+    np.save(place / "points.npy", np.random.default_rng(1).normal(size=(300, 8)))
+    recipe = (RECIPES / "landmarks-array.sbatch").read_text()
+    script = recipe.replace("0-9", "0-2").replace(" --exclusive", "").replace("euclidean", "euclidean -S 40")
+    (place / "array.sbatch").write_text(script)
+    bin_folder = Path(sys.executable).parent
+    slurm.run("env", f"PATH={bin_folder}:{slurm.environment['PATH']}", "sbatch", "array.sbatch", cwd=place)
+    poll(lambda: len(list(place.glob("map-?.zarr"))) == 3 and not _running(slurm), 300, slurm.logs)
+    stress = {path.name: json.loads((path / "zarr.json").read_text()) for path in place.glob("map-?.zarr")}
+    stress = {name: facts["attributes"]["normalized_stress"] for name, facts in stress.items()}
+    assert len(set(stress.values())) > 1
+    assert os.readlink(place / "best.zarr") == min(stress, key=stress.get)
