@@ -9,10 +9,11 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from psmds_dist.core.errors import OwnershipLost, StorageError
+from psmds_dist.utils.lease import owner_of
 from psmds_dist.utils.locks import exclusive_lock, require_owner
 
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
@@ -112,14 +113,14 @@ def sibling(path: Path, role: str) -> Path:
 
 
 def _commit(fresh: Path, path: Path) -> None:
-    """Rename a directory, and back again if another process has become the owner of ``path`` meanwhile."""
+    """Rename a directory, and back again if another process has become the owner of ``path`` and will write it, too."""
     own = os.stat(fresh)
     require_owner(path)
     os.rename(fresh, path)
     try:
         require_owner(path)
     except OwnershipLost:
-        if os.path.samestat(own, os.stat(path)):
+        if owner_of(path) is not None and os.path.samestat(own, os.stat(path)):
             os.rename(path, fresh)
             if not os.path.samestat(own, os.stat(fresh)):  # the other one has written its own since
                 os.rename(fresh, path)
@@ -131,8 +132,10 @@ def _sweep(path: Path) -> None:
     named = path.parent.glob(f".{glob.escape(path.name)}.*-*")
     siblings = [left for left in named if SIBLING.fullmatch(left.name.removeprefix(f".{path.name}."))]
     require_owner(path)  # after listing them: none is of a later owner
-    for left in filter(_is_group, siblings):
-        shutil.rmtree(left, ignore_errors=True)
+    for left in siblings:
+        with suppress(FileNotFoundError):  # its owner, which has lost ``path``, may remove it, too
+            if _is_group(left):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_group(folder: Path) -> bool:
