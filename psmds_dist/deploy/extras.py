@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
@@ -17,6 +21,18 @@ def extra(module: str, name: str, what: str) -> ModuleType:
         When it is not installed: how to install it.
     """
     try:
-        return import_module(module)
+        with _interrupts_kept():
+            return import_module(module)
     except ImportError as error:
         raise InputError(f"{what} needs {error.name or module}: pip install 'psmds-dist[{name}]'.") from None
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Restore the handler of Ctrl-C, which dask-jobqueue replaces as it is imported: a run would end without its map."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)

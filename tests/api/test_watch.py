@@ -228,7 +228,7 @@ def test_a_store_that_is_not_written_any_more(tmp_path):
         build(open_points(tmp_path / "points.npy", "euclidean"), path, InProcessExecutor(), on_progress=stop)
     for folder, _, files in os.walk(path):
         for name in files:
-            os.utime(os.path.join(folder, name), (NOW - 3600,) * 2)
+            os.utime(os.path.join(folder, name), (time.time() - 3600,) * 2)
     found = read_status(path)
     assert (found.state, found.is_over) == (RunState.WAITING, True)
     assert "rerun the same command" in found.summary

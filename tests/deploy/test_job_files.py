@@ -11,8 +11,6 @@ from psmds_dist.deploy.queues import new_cluster
 from psmds_dist.deploy.settings import exported
 from psmds_dist.executor import write_certificates
 
-pytest.importorskip("dask_jobqueue")
-
 CLUSTER = Path(__file__).parents[2] / "cluster"
 
 

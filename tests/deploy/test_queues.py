@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 import sys
 from contextlib import contextmanager
 
@@ -14,8 +15,6 @@ from psmds_dist.deploy import queues
 from psmds_dist.deploy.queues import job_arguments, new_cluster
 from psmds_dist.executor import write_certificates
 from tests.clusters import wait_for
-
-pytest.importorskip("dask_jobqueue")
 
 JOB = {"cores": 4, "memory": "8 GiB"}
 
@@ -143,6 +142,21 @@ def test_a_missing_library_is_explained(home, monkeypatch):
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     with pytest.raises(InputError, match=r"cluster 'lsf' needs dask_jobqueue: pip install 'psmds-dist\[slurm\]'"):
         open_client("lsf").__enter__()
+
+
+def test_ctrl_c_stays_an_interrupt_after_the_library_is_imported():
+    """It replaces the handler when it is imported."""
+    code = """
+import signal
+from psmds_dist.deploy.extras import extra
+extra("dask_jobqueue", "slurm", "a test")
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "interrupted\n"
 
 
 @pytest.mark.slow

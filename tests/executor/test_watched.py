@@ -69,7 +69,7 @@ def test_workers_tell_what_they_have_read(client, store):
     wait_for(lambda: executor._pool.refresh() and executor.cluster_state().bytes_read is not None)
     before = executor.cluster_state().bytes_read
     embed(rows, SolverConfig(max_epochs=4, radius=1.0, polish=False), executor, init="random")
-    wait_for(lambda: executor._pool.refresh() and executor.cluster_state().bytes_read - before >= 4 * N**2)
+    wait_for(lambda: executor._pool.refresh() and executor.cluster_state().bytes_read - before >= 4 * N**2, seconds=240)
 
 
 def add_number(dask_worker):
