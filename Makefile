@@ -22,10 +22,11 @@ test-wide: $(READY)
 
 test-all: test test-wide
 
-# on real schedulers and networks of this machine; what is missing is installed where that is possible, and skipped elsewhere
+# on real schedulers and networks of this machine; what is missing is installed where that is possible, and skipped
+# elsewhere. Links that are cut and nodes that are lost depend on time, so a test that fails is repeated once, and told.
 test-cluster: $(READY)
 	.ci/clusters
-	$(BIN)/python -m pytest -q -m cluster -rs tests/lab
+	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadgroup --reruns 1 tests/lab
 
 # a subset of the tests with the lowest supported dependencies, and with other installed versions of Python
 test-lowest: $(READY)

@@ -29,7 +29,7 @@ def extra(module: str, name: str, what: str) -> ModuleType:
 
 @contextmanager
 def _interrupts_kept() -> Iterator[None]:
-    """Restore the handler of Ctrl-C, which dask-jobqueue replaces as it is imported: a run would end without its map."""
+    """Restore the handler of Ctrl-C, which dask-jobqueue replaces: a run would end without its map."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.engine import Engine, engine, missing, run, which
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("engine")]
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE, COMPOSE = ROOT / "cluster" / "Dockerfile", ROOT / "cluster" / "compose.yaml"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.lab.slurm import slurm
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]  # one Slurm at a time
 __all__ = ["slurm"]
 
 

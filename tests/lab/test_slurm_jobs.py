@@ -19,7 +19,7 @@ from psmds_dist import read_result
 from tests.clusters import ended
 from tests.lab.slurm import poll, slurm
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]  # one Slurm at a time
 __all__ = ["slurm"]
 
 RECIPES = Path(__file__).parents[2] / "cluster" / "slurm"

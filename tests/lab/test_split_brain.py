@@ -13,7 +13,7 @@ from tests.cli.commands import run
 from tests.lab.netns import Network, can_have_networks  # noqa: F401
 from tests.lab.slurm import Host, started_slurm, unavailable
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]  # one Slurm at a time
 
 STOPPING = Path(__file__).parents[1] / "stopping.py"
 
