@@ -189,6 +189,11 @@ def _kubernetes(name: ClusterName, wishes: Wishes) -> Iterator[Client]:
     from psmds_dist.deploy.extras import extra
     from psmds_dist.deploy.files import read_mapping
 
+    if wishes.tls is not None:
+        raise InputError(
+            "cluster 'kubernetes' cannot use TLS, which Dask's operator does not know: leave out --tls and let a network "
+            "policy keep others out, or start a cluster with TLS by cluster/kubernetes/cluster.yaml."
+        )
     given = read_mapping(name.value, "the arguments of cluster 'kubernetes'")
     if "kind" in given:
         given = {"custom_cluster_spec": name.value}

@@ -172,6 +172,12 @@ def test_kubernetes_by_arguments(operator, tmp_path):
     assert operator == [{"name": "maps", "n_workers": 3, "env": {**exported(), "EXTRA": "a"}}, "closed"]
 
 
+def test_kubernetes_refuses_tls_which_it_could_not_use(operator, tmp_path):
+    (tmp_path / "c.yaml").write_text("image: psmds\n")
+    with pytest.raises(InputError, match="cluster 'kubernetes' cannot use TLS"):
+        open_client(f"kubernetes:{tmp_path / 'c.yaml'}", tls=str(tmp_path)).__enter__()
+
+
 def test_kubernetes_by_a_whole_resource(operator, tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("apiVersion: kubernetes.dask.org/v1\nkind: DaskCluster\n")
