@@ -191,8 +191,8 @@ def _kubernetes(name: ClusterName, wishes: Wishes) -> Iterator[Client]:
 
     if wishes.tls is not None:
         raise InputError(
-            "cluster 'kubernetes' cannot use TLS, which Dask's operator does not know: leave out --tls and let a network "
-            "policy keep others out, or start a cluster with TLS by cluster/kubernetes/cluster.yaml."
+            "cluster 'kubernetes' cannot use TLS, which Dask's operator does not know: leave out --tls and let a "
+            "network policy keep others out, or start one with TLS by cluster/kubernetes/cluster.yaml."
         )
     given = read_mapping(name.value, "the arguments of cluster 'kubernetes'")
     if "kind" in given:
