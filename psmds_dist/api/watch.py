@@ -219,8 +219,14 @@ def _of_target(place: str, note: str = "") -> RunStatus:
         return _of_unfinished(place)
     if facts:
         return RunStatus(place, RunState.FINISHED, f"finished {facts['kind']}", facts=_of_store(facts))
-    absent = "nothing of psmds is there: no map, no store, and no checkpoint of a run"
+    absent = f"nothing of psmds is there: no map, no store, and no checkpoint of a run{_job_hint(place)}"
     return RunStatus(place, RunState.FAILED if note else RunState.ABSENT, note or absent)
+
+
+def _job_hint(place: str) -> str:
+    """Where a job of `psmds submit` that has begun tells what became of it."""
+    log = f"{place}.log"
+    return f"; the log of its job is {log}" if os.path.isfile(log) else ""
 
 
 def _facts(place: str) -> Facts:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 WHERE = ("cluster", "workers", "tls")
 """Parameters of commands that say where they run, which the job decides."""
 
+NOT_IN_JOBS = ("submit", "status", "watch", "scheduler", "worker")
+"""Commands about jobs, or parts of their clusters."""
+
 _COMMAND = f"{__name__}.command"
 
 
@@ -75,6 +78,8 @@ def _parsed(command: Sequence[str]) -> dict[str, Any]:
     ctx = click.get_current_context()
     if not command:
         raise click.UsageError("a command must follow '--', such as: psmds submit --time 60 -- fit MATRIX TARGET.")
+    if command[0] in NOT_IN_JOBS:
+        raise click.UsageError(f"'{command[0]}' cannot be a job: give a command that computes, such as fit.")
     parent, args = ctx.find_root(), list(command)
     found: click.Command = parent.command
     while isinstance(found, click.Group) and args:

@@ -99,7 +99,7 @@ def _explained(cluster: str, opened: AbstractContextManager[Client]) -> Iterator
             client = stack.enter_context(opened)
         except PsmdsError:
             raise
-        except Exception as error:  # whatever libraries of clusters raise
+        except (Exception, SystemExit) as error:  # whatever libraries of clusters, and functions of users, raise
             said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise WorkerError(f"cluster {cluster!r} did not start: {type(error).__name__} {said}.") from error
         yield client

@@ -28,7 +28,13 @@ allocation=$private/$restart        # of this start of it; workers of an earlier
 rm -rf "$private"/[0-9]*
 [ -d "$private" ] || mkdir -m 700 "$private" || exit 1
 mkdir "$allocation" || exit 1
-trap 'rm -rf "$allocation"; rmdir "$private" 2>/dev/null' EXIT   # unless it remembers what was saved
+scheduler=   # its process; not all of Slurm's ways to track processes end it with the job
+finish() {
+    rm -rf "$allocation"
+    rmdir "$private" 2>/dev/null   # unless it remembers what was saved
+    [ -z "$scheduler" ] || kill "$scheduler" 2>/dev/null
+}
+trap finish EXIT
 trap interrupt TERM
 
 export DASK_LOGGING="{'distributed': 'warning', 'distributed.batched': 'error'}"

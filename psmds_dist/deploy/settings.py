@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,8 @@ LOOPBACK = "127.0.0.1"
 _CORES = {"x86_64": "Nehalem", "aarch64": "ARMV8"}
 """Oldest processor of each architecture that OpenBLAS, of NumPy and SciPy, has code for."""
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 _NESTED = ("dask", "environment")
 """Settings whose keys are free."""
 
@@ -27,14 +30,29 @@ _NESTED = ("dask", "environment")
 @cache
 def _defaults() -> dict[str, Any]:
     """Settings of this package, which Dask's configuration takes as defaults."""
-    import dask
     import yaml
 
+    dask = _dask()
     text = Path(__file__).with_name("psmds.yaml").read_text(encoding="utf-8")
     defaults: dict[str, Any] = yaml.safe_load(text)
     dask.config.update_defaults(defaults)
     known: dict[str, Any] = defaults["psmds"]
     return known
+
+
+def _dask() -> Any:
+    """Dask, which reads all files of its configuration as it is imported.
+
+    Raises
+    ------
+    InputError
+        When one of them is no YAML.
+    """
+    try:
+        import dask
+    except ValueError as error:
+        raise InputError(f"Dask's configuration cannot be read: {' '.join(str(error).split())}") from None
+    return dask
 
 
 def setting(name: str) -> Any:
@@ -45,9 +63,7 @@ def setting(name: str) -> Any:
     InputError
         When the namespace has a setting that does not exist, or a value in place of a section.
     """
-    import dask
-
-    known = _defaults()
+    dask, known = _dask(), _defaults()
     found = dask.config.get("psmds")
     wrong = [key for key in found if key.replace("_", "-") not in known] if isinstance(found, dict) else ["psmds"]
     if wrong:
@@ -63,8 +79,20 @@ def setting(name: str) -> Any:
 
 def _may_be_set(name: str) -> bool:
     """Whether a setting may differ from its default: Dask is imported only then."""
-    folder = Path(os.environ.get("DASK_CONFIG", Path.home() / ".config" / "dask"))
-    return f"DASK_PSMDS__{name.upper()}" in os.environ or (folder / "psmds.yaml").exists()
+    return f"DASK_PSMDS__{name.upper()}" in os.environ or any(map(_tells_of_psmds, _files()))
+
+
+def _files() -> Iterator[Path]:
+    """Files of Dask's configuration of this user; ``DASK_CONFIG`` is one, or a directory of them."""
+    place = Path(os.environ.get("DASK_CONFIG", Path.home() / ".config" / "dask"))
+    yield from place.glob("*.y*ml") if place.is_dir() else [place]
+
+
+def _tells_of_psmds(file: Path) -> bool:
+    try:
+        return b"psmds" in file.read_bytes()
+    except OSError:
+        return False
 
 
 def default_cluster() -> str | None:
@@ -89,6 +117,12 @@ def prepare_process() -> None:
 def worker_environment() -> dict[str, str]:
     """Environment variables that a worker process starts with; what is set in this process takes precedence."""
     given = setting("environment") | (portable_environment() if setting("portable") else {})
+    wrong = [name for name in given if not _VARIABLE.fullmatch(str(name))]
+    if wrong:
+        raise InputError(
+            f"the setting psmds.environment has the name {wrong[0]!r}: use letters, digits and underscores, and "
+            "no digit at the beginning."
+        )
     return {name: os.environ.get(name, str(value)) for name, value in given.items() if value is not None}
 
 

@@ -248,6 +248,7 @@ def test_commands_are_resumed_and_work_on_clusters_where_they_can(command, resum
         (("fit", "a", "b", "--workers", "3"), "--workers cannot be used in a job"),
         (("fit", "a", "b", "--cluster", "slurm"), "--cluster cannot be used in a job"),
         (("landmarks",), "Commands:"),
+        (("submit", "--", "fit", "a", "b"), "'submit' cannot be a job"),
     ],
 )
 def test_a_wrong_command_is_refused_before_it_waits_in_a_queue(command, words):

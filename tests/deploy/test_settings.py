@@ -57,6 +57,27 @@ def test_the_default_cluster_is_read_from_the_environment(tmp_path):
     ]
 
 
+def test_any_file_of_the_configuration_may_name_a_cluster(tmp_path):
+    (tmp_path / "mine.yaml").write_text("psmds: {cluster: 'local:3'}")
+    for place in (tmp_path, tmp_path / "mine.yaml"):
+        assert in_new_process("default_cluster()", DASK_CONFIG=place) == "local:3"
+
+
+def test_a_file_that_is_no_yaml_is_explained(tmp_path):
+    (tmp_path / "psmds.yaml").write_text("psmds: [")
+    code = "from psmds_dist.cli.app import main; main(['plan', '--points', '10'])"
+    environment = {**os.environ, "DASK_CONFIG": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Dask's configuration cannot be read: ")
+    assert str(tmp_path / "psmds.yaml") in done.stderr
+
+
+def test_names_that_no_variable_can_have():
+    with dask.config.set({"psmds.environment": {"A B=": 3}}), pytest.raises(InputError, match=r"has the name 'A B='"):
+        worker_environment()
+
+
 def test_dask_settings_change_nothing_but_what_they_name():
     before = dask.config.get("distributed.scheduler")
     with dask.config.set(dask_settings()):

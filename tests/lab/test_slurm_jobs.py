@@ -11,6 +11,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import numpy as np
+import psutil
 import pytest
 import yaml
 from scipy.spatial.distance import pdist, squareform
@@ -98,11 +99,18 @@ class Run:
     def _set(self, what):
         self.slurm.run("scontrol", "update", f"JobId={self.job}", what)
 
+    def processes(self):
+        """Command lines of what the job has started and that still runs."""
+        private = f"{self.target}.job-{self.job}"
+        lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+        return [line for line in lines if private in line]
+
     def require_right_end(self):
         """Require the map of an undisturbed run, and nothing beside it but the log."""
         self.slurm.wait_for_job(self.job, "COMPLETED", seconds=900)
         left = {path.name for path in self.target.parent.glob(f"{self.target.name}*")}
         assert left == {self.target.name, f"{self.target.name}.log"}
+        poll(lambda: not self.processes(), 60, lambda: str(self.processes()))
         require_map_of_one_process(self.slurm, self.target, self.arguments)
 
 
