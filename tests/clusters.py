@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from psmds_dist.core.events import EpochEvent
 from psmds_dist.core.sources import RowSource
 
 
@@ -43,7 +44,7 @@ def ended(process):
 @contextmanager
 def telling(place, quiet):
     """Callback that creates a file after the third epoch."""
-    yield lambda event: event.epoch == 3 and place.touch()
+    yield lambda event: isinstance(event, EpochEvent) and event.epoch == 3 and place.touch()
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,17 @@ def check_host_of(client):
     assert internals.host_of("tcp://[::1]:8786") == "::1"
 
 
+def check_add_metric(client):
+    def install(dask_worker):
+        internals.add_metric(dask_worker, "psmds-seven", lambda worker: 7)
+
+    def told(dask_scheduler):
+        return {worker.metrics.get("psmds-seven") for worker in dask_scheduler.workers.values()}
+
+    client.run(install)
+    wait_for(lambda: client.run_on_scheduler(told) == {7})
+
+
 def check_open_jobs(client):
     cluster = client.cluster
     cluster.scale, scale = lambda jobs: scale(jobs), cluster.scale  # clusters of dask-jobqueue count jobs
