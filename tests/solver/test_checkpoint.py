@@ -662,7 +662,7 @@ def test_a_killed_command_goes_on_to_the_same_bits(store, whole, tmp_path, how):
 @contextmanager
 def a_cluster(file):
     """A scheduler that can be killed, told where in a file, and one worker."""
-    options = ["--cluster", file]
+    options = ["--scheduler-file", file]
     scheduler = subprocess.Popen(
         [*DASK.format("scheduler").split(), *options, "--port", "0", "--no-dashboard"], stderr=subprocess.DEVNULL
     )
@@ -671,6 +671,7 @@ def a_cluster(file):
     )
     try:
         while not file.exists():
+            assert scheduler.poll() is None
             time.sleep(0.05)
         yield scheduler
     finally:
