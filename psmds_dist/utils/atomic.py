@@ -139,8 +139,9 @@ def _sweep(path: Path) -> None:
 
 
 def _is_group(folder: Path) -> bool:
-    """Whether a directory is empty or holds a Zarr group, like all that `atomic_directory` creates."""
-    return folder.is_dir() and ((folder / "zarr.json").exists() or not any(folder.iterdir()))
+    """Whether a directory holds a Zarr group, or the beginning of one, like all that `atomic_directory` creates."""
+    begun = all(file.name.endswith(".partial") for file in folder.iterdir()) if folder.is_dir() else False
+    return begun or (folder / "zarr.json").exists()
 
 
 def _discard(path: Path) -> None:

@@ -41,6 +41,13 @@ def test_what_killed_processes_left_goes_when_the_work_is_done(target):
     assert (target / "part").read_text() == "new"
 
 
+def test_a_directory_that_was_hardly_begun_goes_too(target):
+    """Zarr writes the first file of a group under another name."""
+    (target.parent / LEFT / "zarr.json").rename(target.parent / LEFT / "zarr.0123.partial")
+    build(target)
+    assert names(target.parent) == sorted([*OTHERS, "map.zarr"])
+
+
 def test_nothing_goes_before(target):
     with pytest.raises(FileNotFoundError), atomic_directory(target):
         pass  # nothing has been built
