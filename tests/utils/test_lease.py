@@ -28,6 +28,7 @@ from psmds_dist.utils.atomic import atomic_directory
 from psmds_dist.utils.lease import Owner, job_of, owner_of
 from psmds_dist.utils.locks import claim_on, exclusive_lock, require_owner
 from tests.cli.commands import run
+from tests.clusters import wait_for
 
 
 @pytest.fixture
@@ -120,21 +121,14 @@ def heartbeats(file):
     return int(last.split()[1])
 
 
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "timed out"
-        time.sleep(0.01)
-
-
 def test_an_owner_shows_that_it_lives_until_the_block_ends(tmp_path, quick):
     file = tmp_path / ".map.lock"
     before = threading.active_count()
     with exclusive_lock(tmp_path / "map"):
         owner = owner_of(tmp_path / "map")
-        wait_until(lambda: heartbeats(file) >= 2)
+        wait_for(lambda: heartbeats(file) >= 2)
         assert owner_of(tmp_path / "map") == owner == claim_on(tmp_path / "map/deeper").owner
-    wait_until(lambda: threading.active_count() == before)
+    wait_for(lambda: threading.active_count() == before)
     assert not list(tmp_path.iterdir())
     assert owner_of(tmp_path / "map") is None
 
@@ -144,7 +138,7 @@ def test_a_lock_file_that_is_gone_is_not_made_again(tmp_path, quick):
     before = threading.active_count()
     with lost("another process, which has ended since"), exclusive_lock(tmp_path / "map"):
         file.unlink()
-        wait_until(lambda: threading.active_count() == before)
+        wait_for(lambda: threading.active_count() == before)
     assert not list(tmp_path.iterdir())
 
 
@@ -605,7 +599,7 @@ def test_progress_of_a_run_that_lost_its_checkpoint_is_not_written(tmp_path):
     with lost("process 6 on near"), exclusive_lock(folder):
         checkpoint = DirectoryCheckpoint(folder, resume=True)
         with recorder_of(checkpoint, lambda: None).recording():
-            wait_until(lambda: read_progress(folder) is not None)
+            wait_for(lambda: read_progress(folder) is not None)
             replaced(folder)
             time.sleep(0.2)  # for a write that has just begun
             shutil.rmtree(folder)  # as the new owner does when it has ended
@@ -646,7 +640,7 @@ def test_a_fit_that_was_stopped_writes_nothing_after_another_took_it_over(plain,
     how = {"env": {**os.environ, "NO_LOCKS": "1"}, "stderr": subprocess.PIPE, "text": True}
     first = subprocess.Popen([*STOPPING, moment, *arguments], **how)
     try:
-        wait_until(lambda: waiting.exists() or first.poll() is not None, 120)
+        wait_for(lambda: waiting.exists() or first.poll() is not None, 120)
         first.send_signal(signal.SIGSTOP)
         second = subprocess.run([*STOPPING, "never", *arguments], **how, check=False)
         assert second.returncode == 0, second.stderr
