@@ -14,17 +14,19 @@ from psmds_dist.core.types import InputError, Rows
 def mean_of_orders(rows: Rows, columns: Rows) -> None:
     """Turn entries into the mean of them and their mirror images, which are overwritten.
 
-    Where one of the two is negative it stays, for the check to tell: a mean with the other would hide it.
+    Where one of the two is missing the other is taken, and where one is negative it stays, for the check to tell: a
+    mean with the other would hide it.
     """
-    lost = None
+    kept = None
     if not (rows.min(initial=0) >= 0 and columns.min(initial=0) >= 0):
-        lowest, highest = np.minimum(rows, columns), np.maximum(rows, columns)
-        lost = np.where(lowest < -1e-5 * highest, lowest, np.nan)  # others are rounded zeros
+        lowest, highest = np.fmin(rows, columns), np.fmax(rows, columns)
+        alone = np.isnan(rows) != np.isnan(columns)
+        kept = np.where(alone | (lowest < -1e-5 * highest), lowest, np.nan)  # others are rounded zeros
     rows *= 0.5  # before the sum, which might overflow
     columns *= 0.5
     rows += columns
-    if lost is not None:
-        np.copyto(rows, lost, where=~np.isnan(lost))
+    if kept is not None:
+        np.copyto(rows, kept, where=~np.isnan(kept))
 
 
 @dataclass(frozen=True, eq=False)

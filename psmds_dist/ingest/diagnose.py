@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
+from psmds_dist.ingest.gaps import Components, component_sizes, merge_labels
 from psmds_dist.ingest.scan import GatherColumns, ScanBlocks, scan_all
 from psmds_dist.ingest.triangles import Triangles, count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
@@ -60,20 +58,33 @@ def worst_pair(source: RowSource, imbalance: Floats, executor: Executor, room: i
         for first in range(0, suspects.size, step)
         for pair in _compared(source, suspects[first : first + step], executor, room)
     ]
-    return max(pairs, key=lambda pair: pair.difference)
+    return max(pairs, key=lambda pair: np.nan_to_num(pair.difference))
 
 
 def _compared(source: RowSource, suspects: Ints, executor: Executor, room: int) -> Iterator[Pair]:
-    """The worst pair of each suspect row."""
-    columns = np.empty((source.n, suspects.size))
-    for parts in scan_all(source, GatherColumns(source, suspects, room), executor, room):
+    """The worst pair of each suspect row, of those that are known."""
+    for i, row, column in _both_orders(source, suspects, executor, room):
+        j = int(np.nan_to_num(np.abs(row - column)).argmax())
+        yield Pair(i, j, float(row[j]), float(column[j]))
+
+
+def _both_orders(source: RowSource, rows: Ints, executor: Executor, room: int) -> Iterator[tuple[int, Rows, Floats]]:
+    """Some rows, each with its number and the column of the same index, from one pass."""
+    columns = np.empty((source.n, rows.size))
+    for parts in scan_all(source, GatherColumns(source, rows, room), executor, room):
         for lo, part in parts:
             columns[lo : lo + len(part)] = part
     row = np.empty((1, source.n), source.dtype)
-    for k, i in enumerate(suspects.tolist()):
+    for k, i in enumerate(rows.tolist()):
         source.read(i, i + 1, row)
-        j = int(np.abs(row[0] - columns[:, k]).argmax())
-        yield Pair(i, j, float(row[0, j]), float(columns[j, k]))
+        yield i, row[0], columns[:, k]
+
+
+def one_sided_pair(source: RowSource, row: int, executor: Executor, room: int = PANEL_BYTES) -> Pair:
+    """Return the first pair of a row that is known in one order only."""
+    [(i, values, column)] = _both_orders(source, np.array([row]), executor, room)
+    j = int((np.isnan(values) != np.isnan(column)).argmax())
+    return Pair(i, j, float(values[j]), float(column[j]))
 
 
 class TriangleCounter:
@@ -119,7 +130,7 @@ class GroupFinder:
     def __init__(self, n: int, largest: float) -> None:
         self._layout = Layout(n)
         self._largest = largest
-        self._label = np.arange(n)
+        self._components = Components(n)
 
     def add(self, block: int, rows: Rows) -> None:
         """Join what the rows of ``block`` join."""
@@ -127,22 +138,14 @@ class GroupFinder:
         for k, row in enumerate(rows):
             near = np.isfinite(row) & (row <= self._largest)
             near[lo + k] = True
-            labels = self._label[near]
-            if (labels != labels[0]).any():  # seldom, once the groups are known
-                joined = np.unique(labels)
-                self._label[np.isin(self._label, joined)] = joined[0]
+            self._components.join(near)
 
     def result(self) -> Ints:
         """A label for each point; those of joined points are equal."""
-        return self._label
+        return self._components.labels
 
 
 def group_sizes(source: RowSource, executor: Executor, largest: float, room: int = PANEL_BYTES) -> list[int]:
     """Sizes of the groups of points between which no entry is finite and at most ``largest``, the largest first."""
-    n = source.n
-    work = ScanBlocks(source.verified(), partial(GroupFinder, n, largest), room)
-    found = list(scan_all(source, work, executor, room))
-    ends: tuple[Any, Any] = (np.tile(np.arange(n), len(found)), np.concatenate(found))
-    joined = coo_array((np.ones(ends[0].size, bool), ends), shape=(n, n))
-    _, label = connected_components(joined, directed=False)
-    return sorted(np.bincount(label).tolist(), reverse=True)
+    work = ScanBlocks(source.verified(), partial(GroupFinder, source.n, largest), room)
+    return component_sizes(merge_labels(list(scan_all(source, work, executor, room))))
