@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
+    from psmds_dist.data.pairs import open_pairs
     from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows, open_matrix
     from psmds_dist.data.store import open_rows
@@ -72,6 +73,7 @@ _HOMES = {
     "open_client": "deploy.clusters",
     "open_executor": "deploy.clusters",
     "open_matrix": "data.sources",
+    "open_pairs": "data.pairs",
     "open_points": "data.points",
     "open_rows": "data.store",
     "read_result": "api.results",
@@ -111,6 +113,7 @@ __all__ = [
     "open_client",
     "open_executor",
     "open_matrix",
+    "open_pairs",
     "open_points",
     "open_rows",
     "read_result",

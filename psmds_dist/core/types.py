@@ -65,27 +65,27 @@ class Suspicion:
         """
         if self.rounded_negative or self.rounded_diagonal:
             share = self.largest_rounded / self.rms if self.rms else 0.0
-            _warn(
+            warn_user(
                 f"{self.rounded_negative} negative entries and {self.rounded_diagonal} diagonal entries of {what} "
                 f"were taken for rounded zeros; the largest is {self.largest_rounded:.3g} from zero, "
                 f"{share:.2g} of the root mean square"
             )
         if self.missing:
             share = self.missing / self.pairs
-            _warn(
+            warn_user(
                 f"{self.missing:,} of the {self.pairs:,} pairs of {what} are missing ({share:.2%}); maps and their "
                 "stress are of the others"
             )
         if self.like_similarities:
-            _warn(
+            warn_user(
                 f"{what} has a zero diagonal, but its other entries behave like similarities: large ones stand "
                 "where small ones are expected; if they are similarities s, turn them into dissimilarities first, for "
                 "example by max(s) - s with a diagonal of zeros"
             )
 
 
-def _warn(note: str) -> None:
-    """Warn at the line of the user's code that led here."""
+def warn_user(note: str) -> None:
+    """Warn of something suspicious about the input, at the line of the user's code that led here."""
     depth, ours, frame = 0, 0, sys._getframe().f_back
     while frame is not None:
         depth += 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
 from psmds_dist.core.sources import ReadProfile, SupportsColumns, WrappedSource
-from psmds_dist.core.types import InputError, Rows
+from psmds_dist.core.types import InputError, Ints, Rows
 
 
 def mean_of_orders(rows: Rows, columns: Rows) -> None:
@@ -100,3 +101,47 @@ class ZeroDiagonal(WrappedSource):
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         self.source.read(lo, hi, out)
         out[np.arange(hi - lo), np.arange(lo, hi)] = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Subset(WrappedSource):
+    """The matrix of some of the points."""
+
+    rows: Ints
+    """Rows of these points, ascending."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of these points, twice."""
+        return self.rows.size, self.rows.size
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content."""
+        return f"{super().content_id} {hashlib.blake2b(self.rows.tobytes(), digest_size=16).hexdigest()}"
+
+    @property
+    def ids(self) -> list[str]:
+        """Names of these points; their rows in the whole matrix where it has no names."""
+        names, rows = self.source.ids, self.rows.tolist()
+        return [str(k) for k in rows] if names is None else [names[k] for k in rows]
+
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: whole rows of the wrapped source, beside those that are delivered."""
+        profile = self.source.read_profile
+        whole = self.layout.rows * self.source.shape[1] * self.dtype.itemsize
+        return replace(profile, scratch_bytes=profile.scratch_bytes + 2 * whole)
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        step = self.layout.rows
+        for first in range(lo, hi, step):
+            last = min(first + step, hi)
+            out[first - lo : last - lo] = self.source.take(self.rows[first:last])[:, self.rows]
+
+    def prefetch(self, lo: int, hi: int) -> None:
+        """Announce a read to the wrapped source, where its rows lie side by side."""
+        first, last = int(self.rows[lo]), int(self.rows[hi - 1]) + 1
+        if last - first == hi - lo:
+            self.source.prefetch(first, last)

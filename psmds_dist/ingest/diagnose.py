@@ -145,7 +145,12 @@ class GroupFinder:
         return self._components.labels
 
 
+def component_labels(source: RowSource, executor: Executor, largest: float, room: int = PANEL_BYTES) -> Ints:
+    """Label points by the first of those that chains of finite entries of at most ``largest`` join."""
+    work = ScanBlocks(source.verified(), partial(GroupFinder, source.n, largest), room)
+    return merge_labels(list(scan_all(source, work, executor, room)))
+
+
 def group_sizes(source: RowSource, executor: Executor, largest: float, room: int = PANEL_BYTES) -> list[int]:
     """Sizes of the groups of points between which no entry is finite and at most ``largest``, the largest first."""
-    work = ScanBlocks(source.verified(), partial(GroupFinder, source.n, largest), room)
-    return component_sizes(merge_labels(list(scan_all(source, work, executor, room))))
+    return component_sizes(component_labels(source, executor, largest, room))

@@ -191,3 +191,23 @@ def test_components_are_found_across_blocks():
     matrix[44, 45] = matrix[45, 44] = np.nan
     with pytest.raises(InputError, match=r"2 components .*of 45, 45 points"):
         check(matrix)
+
+
+@pytest.mark.parametrize("ids", [None, IDS])
+def test_the_largest_component_can_be_kept(ids, tmp_path):
+    inside = [*range(1, 40), *range(50, 71)]
+    matrix = without_pairs_between(inside, range(40, 50), range(71, 90))
+    source = ArrayRows(matrix, "float64")
+    with pytest.warns(DissimilarityWarning, match=r"30 of 90 points are left out, .*: '?p?0'?, '?p?40'?, "):
+        build(source, tmp_path / "l.zarr", InProcessExecutor(1), ids=ids, disconnected="largest")
+    store = open_rows(tmp_path / "l.zarr")
+    assert store.ids == [f"{'p' if ids else ''}{k}" for k in inside]
+    np.testing.assert_array_equal(store.take(np.arange(60)), matrix[np.ix_(inside, inside)])
+
+
+def test_a_connected_matrix_is_kept_as_it_is(tmp_path):
+    build(ArrayRows(distances(), "float64"), tmp_path / "w.zarr", InProcessExecutor(1), disconnected="largest")
+    store = open_rows(tmp_path / "w.zarr")
+    assert (store.n, store.ids) == (90, None)
+    with pytest.raises(InputError, match="disconnected must be 'refuse' or 'largest', not 'bridge'"):
+        build(ArrayRows(distances()), tmp_path / "b.zarr", InProcessExecutor(1), disconnected="bridge")
