@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from psmds_dist.core.sources import ReadProfile, SupportsColumns, WrappedSource
+from psmds_dist.core.sources import ReadProfile, RowSource, SupportsColumns, WrappedSource
 from psmds_dist.core.types import InputError, Ints, Rows
 
 
@@ -145,3 +145,56 @@ class Subset(WrappedSource):
         first, last = int(self.rows[lo]), int(self.rows[hi - 1]) + 1
         if last - first == hi - lo:
             self.source.prefetch(first, last)
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutZeroWeights(WrappedSource):
+    """A matrix in which pairs of weight zero are missing."""
+
+    weights: RowSource
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content."""
+        return f"{super().content_id} {self.weights.content_id}"
+
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: of both, and the weights of a block."""
+        own, other = self.source.read_profile, self.weights.read_profile
+        block = self.layout.rows * self.n * self.weights.dtype.itemsize
+        return replace(own, scratch_bytes=max(own.scratch_bytes, other.scratch_bytes + other.read_copies * block))
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        self.source.read(lo, hi, out)
+        step = self.layout.rows
+        for first in range(lo, hi, step):
+            last = min(first + step, hi)
+            weights: Rows = np.empty((last - first, self.n), self.weights.dtype)
+            self.weights.read(first, last, weights)
+            weights[np.arange(last - first), np.arange(first, last)] = 1  # a diagonal is judged by what is on it
+            out[first - lo : last - lo][weights == 0] = np.nan
+
+    def prefetch(self, lo: int, hi: int) -> None:
+        """Announce a read to both."""
+        self.source.prefetch(lo, hi)
+        self.weights.prefetch(lo, hi)
+
+    def verified(self) -> WithoutZeroWeights:
+        """Return the same rows, made of verified sources."""
+        return replace(self, source=self.source.verified(), weights=self.weights.verified())
+
+    def is_stale(self) -> bool:
+        """Whether one of the two has changed since it was opened."""
+        return self.source.is_stale() or self.weights.is_stale()
+
+
+class FiniteEntries(WrappedSource):
+    """A matrix in which infinite entries are missing."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        self.source.read(lo, hi, out)
+        rows = out[: hi - lo]
+        rows[np.isposinf(rows)] = np.nan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,8 +11,8 @@ import numpy as np
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
-from psmds_dist.ingest.gaps import Components, component_sizes, merge_labels
-from psmds_dist.ingest.scan import GatherColumns, ScanBlocks, scan_all
+from psmds_dist.ingest.gaps import Components, Mask, component_sizes, merge_labels
+from psmds_dist.ingest.scan import GatherColumns, InvalidEntries, ScanBlocks, find_invalid, scan_all, total_invalid
 from psmds_dist.ingest.triangles import Triangles, count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
 
@@ -122,6 +122,42 @@ def look_at_triangles(source: RowSource, rows: int = 64) -> Triangles:
 def spread(n: int, rows: int) -> Ints:
     """Choose rows, evenly spread."""
     return np.unique(np.linspace(0, n - 1, rows).astype(np.int64))
+
+
+class EntryFinder:
+    """Looks for entries off the diagonal, in the rows of some blocks, that pass a test.
+
+    Parameters
+    ----------
+    layout : Layout
+        Blocks of the rows.
+    test : callable
+        Marks entries, of a square matrix, in some rows.
+    """
+
+    def __init__(self, layout: Layout, test: Callable[[Rows], Mask]) -> None:
+        self._layout = layout
+        self._test = test
+        self._found: list[InvalidEntries | None] = []
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Look at the rows of ``block``."""
+        lo, hi = self._layout.bounds(block)
+        marked = self._test(rows)
+        marked[np.arange(hi - lo), np.arange(lo, hi)] = False
+        self._found.append(find_invalid(marked, rows[:, : self._layout.n], lo))
+
+    def result(self) -> InvalidEntries | None:
+        """Return what was found."""
+        return total_invalid(self._found)
+
+
+def find_entries(
+    source: RowSource, test: Callable[[Rows], Mask], executor: Executor, room: int = PANEL_BYTES
+) -> InvalidEntries | None:
+    """Count the entries off the diagonal that pass a test, and return where one is, from one pass."""
+    work = ScanBlocks(source.verified(), partial(EntryFinder, source.layout, test), room)
+    return total_invalid(list(scan_all(source, work, executor, room)))
 
 
 class GroupFinder:

@@ -208,11 +208,13 @@ def find_invalid(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> InvalidEntrie
 
 
 def total_invalid(some: Sequence[InvalidEntries | None]) -> InvalidEntries | None:
-    """Return the worst of some invalid entries, with the count of all."""
+    """Return the worst of some invalid entries, the first of equals, with the count of all."""
     found = [invalid for invalid in some if invalid is not None]
     if not found:
         return None
-    worst = max(found, key=lambda invalid: abs(invalid.value))
+    worst = min(
+        found, key=lambda invalid: (-math.inf if math.isnan(invalid.value) else -abs(invalid.value), invalid.row)
+    )
     return replace(worst, count=sum(invalid.count for invalid in found))
 
 
