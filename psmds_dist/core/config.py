@@ -117,7 +117,12 @@ class SolverConfig:
         return self.moves == "guided" or (self.moves == "auto" and self.n_components >= GUIDED_FROM)
 
     def polishes(self, n: int) -> bool:
-        """Whether a solve of ``n`` points ends with a polish: by default for small ones, unless its end was given."""
+        """Whether a solve of ``n`` points ends with a polish: by default for small ones, unless its end was given.
+
+        Losses without a continuous derivative have none.
+        """
+        if not self.rule.facts.smooth:
+            return False
         if isinstance(self.polish, bool):
             return self.polish
         usual = self.bad_moves and self.radius_tol is None and self.effort != "quick"

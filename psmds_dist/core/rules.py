@@ -92,8 +92,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-MAX_POWER = 8
+MAX_POWER = 4
 """Largest exponent of a power law, either way."""
+
+FLOOR = 1e-6
+"""Smaller dissimilarities, as a share of their root mean square, weigh as much as this one by a power law."""
 
 PLAIN = PairRule()
 """The squared error of every pair."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from psmds_dist.core.sources import ReadProfile, RowSource, require_square
 from psmds_dist.core.types import InputError, Rows
+from psmds_dist.data.sources import ArrayRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,3 +99,11 @@ class PairedRows(RowSource):
     def is_stale(self) -> bool:
         """Whether any source has changed since it was opened."""
         return any(source.is_stale() for source in self.sources)
+
+
+class ArrayTable(ArrayRows):
+    """Rows of a table of any width in this process, such as those of matrices side by side."""
+
+    def _find_shape(self) -> tuple[int, int]:
+        rows, columns = self.values.shape
+        return int(rows), int(columns)

@@ -33,6 +33,9 @@ class RowForm(NamedTuple):
     power: Any
     """Exponent of ``t / scale`` in the weight."""
 
+    floor: Any
+    """Least ``t / scale`` there."""
+
     scale: Any
 
 
@@ -108,7 +111,7 @@ def unpack(row: Rows, i: int, lo: int, hi: int, form: RowForm, scratch: Rows) ->
         _copy_known(upper, weights, form.scale, high)
     if form.power != 0:
         for j in range(lower.size):
-            weights[j] *= (low[j] / form.scale) ** form.power
+            weights[j] *= max(low[j] / form.scale, form.floor) ** form.power
     return low, high, weights
 
 

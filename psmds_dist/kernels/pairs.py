@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from psmds_dist.core.rules import PairRule
+from psmds_dist.core.rules import FLOOR, PairRule
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels import gradient, guided, loss, moves
 
@@ -76,7 +76,9 @@ class RuleKernels:
         """Loss and form of rows, as kernels take them, for coordinates of a type."""
         number, n, rule = x.dtype.type, x.shape[-1], self.rule
         power = int(rule.power) if rule.power == int(rule.power) else number(rule.power)
-        form = loss.RowForm(n * rule.bounded, (rule.parts - 1) * n * rule.weighted, power, number(self.scale))
+        form = loss.RowForm(
+            n * rule.bounded, (rule.parts - 1) * n * rule.weighted, power, number(FLOOR), number(self.scale)
+        )
         return rule.facts.kind(number(rule.share * self.scale)), form
 
     def propose(
