@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from psmds_dist.core.sources import RowSource, require_square, require_valid
 from psmds_dist.core.types import InputError, Rows
 from psmds_dist.data.formats import table_recipe
 from psmds_dist.data.ids import check_ids
+from psmds_dist.data.paired import PairedRows
 from psmds_dist.data.pairs import PairRows
-from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.sources import ArrayRows, open_matrix, require_numeric
 from psmds_dist.data.transforms import Symmetrized, mean_of_orders
 from psmds_dist.executor import elementwise, write_dask_array
 from psmds_dist.ingest.check import refuse_one_triangle, require_two
@@ -174,6 +175,55 @@ def row_source(
 
 
 @contextmanager
+def paired_rows(
+    matrix: Any, weights: Any, upper: Any, executor: Executor, **how: Any
+) -> Iterator[tuple[RowSource, list[str] | None]]:
+    """Rows of a matrix with its weights and upper bounds beside it, where there are any, and the names of the points.
+
+    Parameters
+    ----------
+    matrix, weights, upper : as in `row_source`
+        Dissimilarities (or lower bounds), and None or matrices of the same points.
+    executor : Executor
+        Who will read them.
+    **how
+        Further arguments of `row_source`; the last two are never symmetrized.
+
+    Raises
+    ------
+    InputError
+        When they are not of the same points in the same order.
+    """
+    others = {"upper": upper, "weights": weights}
+    with ExitStack() as stack:
+        first = stack.enter_context(row_source(matrix, executor, **how))
+        names = labels_of(matrix) or ids_of(first)
+        sources = [first]
+        for what, given in others.items():
+            if given is not None:
+                source = stack.enter_context(row_source(given, executor, **{**how, "symmetrize": False}))
+                _require_same_points(what, source.n, labels_of(given) or ids_of(source), first.n, names)
+                sources.append(source)
+        yield (first if len(sources) == 1 else PairedRows(tuple(sources))), names
+
+
+def _require_same_points(what: str, n: int, names: list[str] | None, wanted: int, ids: list[str] | None) -> None:
+    """Refuse a matrix beside another one that is of other points, or has them in another order."""
+    if n != wanted:
+        raise InputError(
+            f"{what} is a matrix of {n} points, but belongs to one of {wanted}; give one of the same points."
+        )
+    if names is None or ids is None or names == ids:
+        return
+    k = next(k for k in range(n) if names[k] != ids[k])
+    order = "in another order" if set(names) == set(ids) else "differently"
+    raise InputError(
+        f"{what} names the points {order}, first {names[k]!r} in row {k} where the matrix has {ids[k]!r}; bring its "
+        f"rows and columns into the order of the matrix, as {what}.loc[ids, ids] does for a data frame."
+    )
+
+
+@contextmanager
 def _within_reach(
     source: RowSource, executor: Executor, symmetrize: bool, scratch: str | os.PathLike[str] | None
 ) -> Iterator[RowSource]:
@@ -206,7 +256,7 @@ def row_type(dtype: Any) -> str:
 
 def _in_memory(matrix: Any) -> NDArray[Any]:
     if is_masked(matrix):
-        raise InputError("X has masked entries, but missing pairs are not supported yet: fill them in.")
+        return np.where(matrix.mask, np.nan, require_numeric(matrix.data, "X"))
     return numbers_of(matrix, "X")
 
 
