@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from psmds_dist.api.embed import Embedding, embed
-from psmds_dist.api.inputs import paired_rows, path_of
+from psmds_dist.api.inputs import paired_rows, path_of, paths_beside
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
@@ -317,6 +317,7 @@ class PatternSearchMDS(OnCluster):
             paired_rows(X, weights, upper, executor, **how) as (source, names),
         ):
             self._matrix = path_of(X, source)
+            self._beside = paths_beside(source, upper=upper, weights=weights)
             source, names = keep_connected(
                 source, executor, self.disconnected, ids=names, weighted=config.rule.weighted
             )
@@ -361,7 +362,7 @@ class PatternSearchMDS(OnCluster):
         from psmds_dist.api.results import write_result
 
         check_is_fitted(self, "result_", msg="this PatternSearchMDS is not fitted yet: call fit before save.")
-        write_result(path, self.result_, matrix=self._matrix, overwrite=overwrite)
+        write_result(path, self.result_, matrix=self._matrix, beside=self._beside, overwrite=overwrite)
 
     def _learn(self, result: Embedding) -> PatternSearchMDS:
         solution, stress = result.solution, result.solution.stress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,16 @@ def path_of(matrix: Any, source: RowSource) -> str | None:
     return source.location if there else None
 
 
+def paths_beside(source: RowSource, **given: Any) -> dict[str, str]:
+    """Where the matrices beside the first one are stored, of those that were passed as paths or the like."""
+    if not isinstance(source, PairedRows):
+        return {}
+    passed = {name: matrix for name, matrix in given.items() if matrix is not None}
+    pairs = zip(passed.items(), source.sources[1:], strict=True)
+    paths = {name: path_of(matrix, other) for (name, matrix), other in pairs}
+    return {name: path for name, path in paths.items() if path is not None}
+
+
 def size_of(matrix: Any) -> int:
     """Return the number of points of a matrix that has a shape.
 
@@ -194,17 +204,39 @@ def paired_rows(
     InputError
         When they are not of the same points in the same order.
     """
-    others = {"upper": upper, "weights": weights}
     with ExitStack() as stack:
         first = stack.enter_context(row_source(matrix, executor, **how))
         names = labels_of(matrix) or ids_of(first)
-        sources = [first]
-        for what, given in others.items():
+        others: dict[str, tuple[RowSource, list[str] | None]] = {}
+        for what, given in {"upper": upper, "weights": weights}.items():
             if given is not None:
                 source = stack.enter_context(row_source(given, executor, **{**how, "symmetrize": False}))
-                _require_same_points(what, source.n, labels_of(given) or ids_of(source), first.n, names)
-                sources.append(source)
-        yield (first if len(sources) == 1 else PairedRows(tuple(sources))), names
+                others[what] = (source, labels_of(given) or ids_of(source))
+        yield side_by_side(first, names, others), names
+
+
+def side_by_side(
+    first: RowSource, ids: list[str] | None, others: Mapping[str, tuple[RowSource, list[str] | None]]
+) -> RowSource:
+    """Put matrices beside the first one, where there are any.
+
+    Parameters
+    ----------
+    first : RowSource
+        Dissimilarities, or lower bounds.
+    ids : list of str or None
+        Names of its points.
+    others : mapping
+        ``"upper"`` and ``"weights"``, in this order, as far as they are given: a source and its own names.
+
+    Raises
+    ------
+    InputError
+        When they are not of the same points in the same order.
+    """
+    for what, (source, names) in others.items():
+        _require_same_points(what, source.n, names, first.n, ids)
+    return PairedRows((first, *(source for source, _ in others.values()))) if others else first
 
 
 def _require_same_points(what: str, n: int, names: list[str] | None, wanted: int, ids: list[str] | None) -> None:

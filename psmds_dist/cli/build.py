@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, TargetOptions, accept, dtype_option
+from psmds_dist.cli.options import ClusterOptions, TargetOptions, accept, disconnected_option, dtype_option
 from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
 from psmds_dist.utils.atomic import folder_above
@@ -55,6 +55,7 @@ def distances(
     help="Mirror this triangle and ignore the other; 'auto' mirrors the only one that is filled.",
 )
 @click.option("--zero-diagonal", is_flag=True, help="Set the diagonal to zero.")
+@disconnected_option
 @dtype_option
 @accept(TargetOptions, "output")
 @accept(ClusterOptions, "cluster")
@@ -64,6 +65,7 @@ def ingest(
     symmetrize: bool,
     triangle: str | None,
     zero_diagonal: bool,
+    disconnected: str,
     dtype: str,
     output: TargetOptions,
     cluster: ClusterOptions,
@@ -76,7 +78,9 @@ def ingest(
     from psmds_dist.data.sources import open_matrix
     from psmds_dist.ingest.build import build
 
-    write = partial(build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal)
+    write = partial(
+        build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal, disconnected=disconnected
+    )
     _write_store(write, open_matrix(matrix, dtype), target, output, cluster)
 
 
@@ -106,4 +110,5 @@ def _write_store(
                 on_progress=show,
             )
     size = format_bytes(check.n**2 * source.dtype.itemsize)
-    output.say(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+    known = f", {check.known_pairs:,} known pairs" if check.missing else ""
+    output.say(f"{target}: {check.n:,} points{known}, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
