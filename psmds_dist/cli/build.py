@@ -16,10 +16,8 @@ from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_
 from psmds_dist.utils.atomic import folder_above
 
 if TYPE_CHECKING:
+    from psmds_dist.core.sources import RowSource
     from psmds_dist.core.types import InputCheck
-    from psmds_dist.data.points import Points
-    from psmds_dist.data.sources import NpyRows
-    from psmds_dist.data.store import ZarrRows
 
 
 @click.command()
@@ -75,7 +73,7 @@ def ingest(
     MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array, also in a .zip archive. It is read in
     blocks and never loaded as a whole. After an interruption, rerun the same command to continue.
     """
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
     from psmds_dist.ingest.build import build
 
     write = partial(
@@ -86,7 +84,7 @@ def ingest(
 
 def _write_store(
     write: Callable[..., InputCheck],
-    source: Points | NpyRows | ZarrRows,
+    source: RowSource,
     target: str,
     output: TargetOptions,
     cluster: ClusterOptions,

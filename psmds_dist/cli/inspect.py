@@ -100,7 +100,7 @@ class _Map:
 def _open_file(path: str, matrix: str | None, pairs: RuleOptions) -> tuple[RowSource, _Map]:
     """Matrix, and the map that another program has written to a file."""
     from psmds_dist.data.coordinates import read_coordinates
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
 
     if matrix is None:
         raise InputError(f"{path} holds coordinates alone; give the dissimilarities that they are a map of (--matrix).")
@@ -115,7 +115,7 @@ def _open_result(path: str, matrix: str | None, pairs: RuleOptions) -> tuple[Row
     """Matrix and map of a result, with the rule that it was made by unless another one is given."""
     from psmds_dist.api.results import read_result
     from psmds_dist.core.rules import PLAIN, PairRule
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
 
     found = read_result(path)
     facts = found.attributes
