@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
+    from psmds_dist.data.geodesics import open_geodesics
     from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows, open_matrix
     from psmds_dist.data.store import open_rows
@@ -71,6 +72,7 @@ _HOMES = {
     "measure": "api.quality",
     "open_client": "deploy.clusters",
     "open_executor": "deploy.clusters",
+    "open_geodesics": "data.geodesics",
     "open_matrix": "data.sources",
     "open_points": "data.points",
     "open_rows": "data.store",
@@ -110,6 +112,7 @@ __all__ = [
     "measure",
     "open_client",
     "open_executor",
+    "open_geodesics",
     "open_matrix",
     "open_points",
     "open_rows",
