@@ -350,6 +350,8 @@ def usable_map(embedding: Any, n: int, name: str = "embedding") -> Floats:
         When there are others, or they are not finite.
     """
     given = as_array(embedding, name)
+    if given.ndim == 2 and not given.shape[1]:
+        raise InputError(f"{name} has no coordinates: give an array of shape ({n}, L), with L dimensions.")
     return _usable_start(embedding, n, given.shape[-1] if given.ndim else 0, name)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from psmds_dist.core.stress import ROUNDING
 from psmds_dist.core.types import Floats, Ints, Rows
 
 Interval = tuple[float, float]
@@ -140,7 +141,7 @@ def measures(mean: RowTotals, n: int, n_neighbors: int, unit: float) -> dict[str
     worst = n_neighbors * (2 * n - 3 * n_neighbors - 1) / 2  # of the mean penalty: then the measure is 0
     others = n - 1
     covariance = mean.product * others - mean.t * mean.d
-    variances = (mean.given * others - mean.t**2) * (mean.embedded * others - mean.d**2)
+    variances = _variance(mean.given, mean.t, others) * _variance(mean.embedded, mean.d, others)
     # the double centring of a symmetric matrix A: |JAJ|^2 = |A|^2 - 2/n |row sums|^2 + (total / n)^2
     misfit = n * mean.gap - 2 * mean.gap_square + (mean.given - mean.embedded) ** 2
     centred = n * mean.fourth - 2 * mean.given_square + mean.given**2
@@ -151,11 +152,17 @@ def measures(mean: RowTotals, n: int, n_neighbors: int, unit: float) -> dict[str
         "normalized_stress": _root(_ratio(mean.error, mean.given)),
         "scaled_stress": _root(1 - _ratio(mean.product**2, mean.given * mean.embedded)),
         "strain": _root(_ratio(misfit, centred)),
-        "pearson": covariance / _root(variances),
+        "pearson": covariance / np.sqrt(variances),
         "trustworthiness": 1 - mean.untrusted / worst,
         "continuity": 1 - mean.discontinuous / worst,
     }
     return found if mean.hits is None else found | {"neighborhood_hit": mean.hits, "knn_score": mean.correct}
+
+
+def _variance(squares: Any, total: Any, count: int) -> Any:
+    """Variance of numbers times the square of their count; NaN where only rounding tells them apart."""
+    variance = squares * count - total**2
+    return np.where(variance > ROUNDING * squares * count, variance, np.nan)
 
 
 SHARES = ("trustworthiness", "continuity", "neighborhood_hit", "knn_score")
@@ -189,7 +196,7 @@ def estimate(table: Floats, n: int, n_neighbors: int, unit: float = 1.0) -> tupl
         Factor of the lengths in the totals.
     """
     m, rest = len(table), (n, n_neighbors, unit)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # what overflows has no value
         found = measures(RowTotals(*table.mean(axis=0)), *rest)
         values = {name: float(value) for name, value in found.items()}
         if m == n:

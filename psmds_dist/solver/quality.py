@@ -92,7 +92,8 @@ class RateRows:
     def _rate(self, batch: Batch) -> Rating:
         where = (batch.rows, batch.slots, batch.points)
         sums, penalties, near = rate_rows(*where, self.x, self.unit, self.n_neighbors)
-        squares = np.square(np.column_stack((sums[:, 2], sums[:, 2] - sums[:, 1])))
+        with np.errstate(over="ignore"):
+            squares = np.square(np.column_stack((sums[:, 2], sums[:, 2] - sums[:, 1])))
         columns = [sums, squares, penalties]
         if self.labels is not None:
             columns.append(agreement(self.labels[near], self.labels[batch.points]))
