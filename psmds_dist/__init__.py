@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from psmds_dist.api.dimensions import Dimensions, dimensions
     from psmds_dist.api.embed import Embedding
     from psmds_dist.api.estimator import PatternSearchMDS
-    from psmds_dist.api.quality import measure
+    from psmds_dist.api.quality import measure, quality
     from psmds_dist.api.results import Result, read_result
     from psmds_dist.core.errors import (
         BudgetError,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from psmds_dist.core.events import EpochEvent
+    from psmds_dist.core.quality import Quality
     from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
@@ -57,6 +58,7 @@ _HOMES = {
     "InputError": "core.errors",
     "PatternSearchMDS": "api.estimator",
     "PsmdsError": "core.errors",
+    "Quality": "core.quality",
     "ReadProfile": "core.sources",
     "Result": "api.results",
     "RowSource": "core.sources",
@@ -76,6 +78,7 @@ _HOMES = {
     "open_matrix": "data.sources",
     "open_points": "data.points",
     "open_rows": "data.store",
+    "quality": "api.quality",
     "read_result": "api.results",
     "smacof": "api.compare",
 }
@@ -97,6 +100,7 @@ __all__ = [
     "InputError",
     "PatternSearchMDS",
     "PsmdsError",
+    "Quality",
     "ReadProfile",
     "Result",
     "RowSource",
@@ -116,6 +120,7 @@ __all__ = [
     "open_matrix",
     "open_points",
     "open_rows",
+    "quality",
     "read_result",
     "smacof",
 ]

@@ -319,19 +319,18 @@ def measure(source: RowSource, embedding: Floats, executor: Executor, memory_lim
     memory_limit : int or str, optional
         Bytes a worker may take.
     """
-    given = as_array(embedding, "embedding")
-    x = _usable_start(embedding, source.n, given.shape[-1] if given.ndim else 0, "embedding")
+    x = usable_map(embedding, source.n)
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), RunContext.of(executor, memory_limit))
     try:
         objective = Objective(CachedRows(source, plan.budget), executor)
         sums = objective.measure(np.ascontiguousarray(x.T))
-        _require_known(sums, source)
+        require_known(sums, source)
         return Stress.from_row_sums(sums)
     finally:
         executor.close()
 
 
-def _require_known(sums: Floats, source: RowSource) -> None:
+def require_known(sums: Floats, source: RowSource) -> None:
     """Refuse sums that a missing dissimilarity has spoilt."""
     spoilt = np.flatnonzero(~np.isfinite(sums).all(axis=1))
     if spoilt.size:
@@ -340,6 +339,20 @@ def _require_known(sums: Floats, source: RowSource) -> None:
             f"{len(sums)} rows, first in row {spoilt[0]}, so that stress over all pairs is unknown: fill them in, or "
             "keep to the stress on known pairs that a landmark fit tells."
         )
+
+
+def usable_map(embedding: Any, n: int, name: str = "embedding") -> Floats:
+    """Coordinates of ``n`` points in any number of dimensions.
+
+    Raises
+    ------
+    InputError
+        When there are others, or they are not finite.
+    """
+    given = as_array(embedding, name)
+    if given.ndim == 2 and not given.shape[1]:
+        raise InputError(f"{name} has no coordinates: give an array of shape ({n}, L), with L dimensions.")
+    return _usable_start(embedding, n, given.shape[-1] if given.ndim else 0, name)
 
 
 def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") -> Floats:
