@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
     from psmds_dist.data.geodesics import open_geodesics
+    from psmds_dist.data.opening import open_matrix
     from psmds_dist.data.points import open_points
-    from psmds_dist.data.sources import ArrayRows, open_matrix
+    from psmds_dist.data.sources import ArrayRows
     from psmds_dist.data.store import open_rows
     from psmds_dist.deploy.clusters import open_client, open_executor
     from psmds_dist.executor import DaskExecutor, InProcessExecutor
@@ -75,7 +76,7 @@ _HOMES = {
     "open_client": "deploy.clusters",
     "open_executor": "deploy.clusters",
     "open_geodesics": "data.geodesics",
-    "open_matrix": "data.sources",
+    "open_matrix": "data.opening",
     "open_points": "data.points",
     "open_rows": "data.store",
     "quality": "api.quality",

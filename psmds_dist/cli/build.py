@@ -97,7 +97,7 @@ def ingest(
     MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array, also in a .zip archive. It is read in
     blocks and never loaded as a whole. After an interruption, rerun the same command to continue.
     """
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
     from psmds_dist.ingest.build import build
 
     write = partial(build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal)

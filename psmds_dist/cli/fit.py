@@ -115,7 +115,7 @@ def fit(
     """
     from psmds_dist.api.embed import embed
     from psmds_dist.api.results import read_result, write_result
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
 
     config = solver.config()
     checkpoint, overwrite = open_checkpoint(target, run)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from psmds_dist.core.errors import InputError, WorkerError
-from psmds_dist.deploy.extras import extra
 from psmds_dist.deploy.files import read_mapping, require_known
 from psmds_dist.deploy.local import close
 from psmds_dist.deploy.processes import interface_address
 from psmds_dist.deploy.settings import LOOPBACK, dask_settings, exported, setting
 from psmds_dist.executor import open_jobs, tls_security, write_certificates
+from psmds_dist.utils.extras import extra
 
 if TYPE_CHECKING:
     from distributed import Client
