@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from psmds_dist.core.types import Executor, InputCheck, StopReason
     from psmds_dist.data.geodesics import open_geodesics
     from psmds_dist.data.opening import open_matrix
+    from psmds_dist.data.pairs import open_pairs
     from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows
     from psmds_dist.data.store import open_rows
@@ -77,6 +78,7 @@ _HOMES = {
     "open_executor": "deploy.clusters",
     "open_geodesics": "data.geodesics",
     "open_matrix": "data.opening",
+    "open_pairs": "data.pairs",
     "open_points": "data.points",
     "open_rows": "data.store",
     "quality": "api.quality",
@@ -119,6 +121,7 @@ __all__ = [
     "open_executor",
     "open_geodesics",
     "open_matrix",
+    "open_pairs",
     "open_points",
     "open_rows",
     "quality",

@@ -25,7 +25,7 @@ from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
-from psmds_dist.ingest.check import checked
+from psmds_dist.ingest.check import checked, require_complete
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
@@ -162,6 +162,7 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
         memory_limit=context.limit,
         on_progress=partial(context.tell_part, "check"),
     )
+    require_complete(check, "exact mode")
     _require_near(init, config, check.rms)
     if not isinstance(init, str):
         init = _brought_near(init, check.rms)

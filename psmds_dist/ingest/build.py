@@ -23,6 +23,7 @@ from psmds_dist.ingest.check import (
     require_matrix,
     room_for,
 )
+from psmds_dist.ingest.connected import keep_connected
 from psmds_dist.ingest.diagnose import count_triangles
 from psmds_dist.ingest.passes import Check, Checker
 from psmds_dist.ingest.scan import BlockScanner, Progress, panel_blocks, read_strips, scan_all, split
@@ -88,6 +89,7 @@ def build(
     symmetrize: bool = False,
     triangle: str | None = None,
     zero_diagonal: bool = False,
+    disconnected: str = "refuse",
     symmetry_tol: float = SYMMETRY_TOL,
     memory_limit: int | None = None,
     on_progress: Progress | None = None,
@@ -118,6 +120,9 @@ def build(
         counts the entries of both in a pass of its own and does so when one is empty.
     zero_diagonal : bool
         Whether to write zeros on the diagonal. Refused when the matrix looks like similarities.
+    disconnected : {"refuse", "largest"}
+        What to do with points that no chain of known pairs joins to the others: refuse the matrix, or write the largest
+        component only. Rows that have no names keep their numbers as such.
     symmetry_tol : float
         Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square.
     memory_limit : int, optional
@@ -144,6 +149,7 @@ def build(
     if zero_diagonal:
         refuse_similarities(source, names)
     source = _mirrored(source, executor, symmetrize, triangle, memory_limit)
+    source, names = keep_connected(source, executor, disconnected, ids=names, memory_limit=memory_limit)
     return write_checked(
         ZeroDiagonal(source) if zero_diagonal else source,
         path,
