@@ -59,9 +59,9 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init:
 def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
     dims, dtype = config.n_components, source.dtype.name
-    executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided))
+    executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided, config.rule))
     if config.polishes(source.n):
-        executor.warm_up(partial(warm_up_gradients, dims, dtype))
+        executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule))
 
 
 CERTIFICATE_MISSING = (
@@ -277,7 +277,7 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
         found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
         seconds += found.seconds
         stresses.append(found.stress.normalized_stress)
-        if best is None or found.stress.mse < best.stress.mse:
+        if best is None or found.stress.error < best.stress.error:
             best = found
         if found.stop_reason.ends_all_starts:
             return replace(best, stop_reason=found.stop_reason), stresses, seconds

@@ -129,8 +129,8 @@ class SolverConfig:
         return usual and (n <= SMALL_POINTS or self.effort == "best")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a plain dictionary, for attributes and logs."""
-        return asdict(self)
+        """Return a plain dictionary, for attributes and logs; with the rule where it is another than the plain one."""
+        return {name: value for name, value in asdict(self).items() if name != "rule" or not self.rule.plain}
 
 
 MOVES = ("auto", "axes", "guided")

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from psmds_dist.core.sources import ReadProfile, RowSource, require_square
+from psmds_dist.core.rules import PairRule
+from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource, require_square
 from psmds_dist.core.types import InputError, Rows
 from psmds_dist.data.sources import ArrayRows
 
@@ -99,6 +100,39 @@ class PairedRows(RowSource):
     def is_stale(self) -> bool:
         """Whether any source has changed since it was opened."""
         return any(source.is_stale() for source in self.sources)
+
+
+def middle_of(rows: Rows, n: int, rule: PairRule) -> Rows:
+    """One dissimilarity for each pair of rows that hold what a rule says: the middle of bounds, or the finite one."""
+    if not rule.bounded:
+        return rows[:, :n]
+    lower, upper = rows[:, :n], rows[:, n : 2 * n]
+    return np.where(np.isinf(upper), lower, 0.5 * lower + 0.5 * upper)
+
+
+@dataclass(frozen=True, eq=False)
+class MiddleRows(WrappedSource):
+    """The middle of the bounds in the rows of a source, as a square matrix."""
+
+    rule: PairRule
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of a square matrix."""
+        return self.source.n, self.source.n
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        rows = np.empty((hi - lo, self.source.shape[1]), self.dtype)
+        self.source.read(lo, hi, rows)
+        out[: hi - lo] = middle_of(rows, self.n, self.rule)
+
+
+def as_matrix(source: RowSource, rule: PairRule) -> RowSource:
+    """Dissimilarities alone, without weights, and the middle of bounds for what needs one number."""
+    if rule.bounded:
+        return MiddleRows(source, rule)
+    return source.first if isinstance(source, PairedRows) else source
 
 
 class ArrayTable(ArrayRows):

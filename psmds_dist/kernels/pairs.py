@@ -10,6 +10,31 @@ import numpy as np
 from psmds_dist.core.rules import FLOOR, PairRule
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels import gradient, guided, loss, moves
+from psmds_dist.kernels.descent import descend, descend_by_rule
+
+
+@dataclass(frozen=True)
+class DescentPlan:
+    """How descents of a search proceed.
+
+    Attributes
+    ----------
+    eps : float
+        The radius halves when an epoch lowers the error by at most this share of it.
+    end, settled : float
+        A search ends when the radius comes down to ``end``, or to the share ``settled`` of the root of the mean cost.
+    max_epochs, sweeps : int
+        Most epochs along axes, and sweeps of majorization after them.
+    relaxation : float
+        Length of a step of majorization.
+    """
+
+    eps: float
+    end: float
+    settled: float
+    max_epochs: int
+    sweeps: int
+    relaxation: float
 
 
 class PairKernels(Protocol):
@@ -40,6 +65,14 @@ class PairKernels(Protocol):
         """Sums that `psmds_dist.core.stress.Stress.from_row_sums` takes."""
         ...
 
+    def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
+        """Turn the starts ``x`` into maps, as `psmds_dist.kernels.descent.descend` does, and return their mean costs.
+
+        Rows are multiples of the root mean square dissimilarity; ``x``, ``orders`` and ``radii`` have a line for each
+        start.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class PlainKernels:
@@ -50,6 +83,13 @@ class PlainKernels:
     guide = staticmethod(guided.guide)
     row_gradients = staticmethod(gradient.row_gradients)
     row_sums = staticmethod(moves.row_sums)
+
+    def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
+        """Turn starts into maps, and return their mean squared errors."""
+        n, errors = len(rows), np.empty(len(x))
+        pull, end = np.float32(plan.relaxation / (n - 1)), np.float32(plan.end)
+        descend(rows, x, orders, radii, plan.eps, end, plan.settled, plan.max_epochs, plan.sweeps, pull, errors)
+        return errors / (n * (n - 1))
 
 
 @dataclass(frozen=True)
@@ -99,7 +139,18 @@ class RuleKernels:
 
     def row_sums(self, rows: Rows, slots: Ints, points: Ints, x: Floats) -> Floats:
         """Sums of `psmds_dist.kernels.loss.row_sums`."""
-        return loss.row_sums(rows, slots, points, np.asarray(x), *self.terms(x))
+        return loss.row_sums(rows, slots, points, x, *self.terms(x))
+
+    def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
+        """Turn starts into maps, and return their mean costs."""
+        points, errors = np.arange(len(rows)), np.empty(len(x))
+        weights = self.row_sums(rows, points, points, np.ascontiguousarray(x[0], float))[:, 4]
+        pulls = np.zeros(weights.size)
+        np.divide(plan.relaxation, weights, out=pulls, where=weights > 0)
+        settled, end = plan.settled / np.sqrt(weights.sum()), np.float32(plan.end)
+        steps = plan.eps, end, settled, plan.max_epochs, plan.sweeps, pulls.astype(np.float32)
+        descend_by_rule(rows, x, orders, radii, *steps, *self.terms(x), errors)
+        return np.asarray(errors / weights.sum())
 
 
 PLAIN_KERNELS = PlainKernels()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from psmds_dist.core.rules import PLAIN, PairRule
-from psmds_dist.kernels.descent import descend
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.multiply import multiply_squares
-from psmds_dist.kernels.pairs import kernels_of
+from psmds_dist.kernels.pairs import DescentPlan, kernels_of
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 
 
@@ -56,12 +55,12 @@ def warm_up_gradients(n_components: int, dtype: str, rule: PairRule = PLAIN) -> 
         )
 
 
-def warm_up_search(n_components: int) -> None:
+def warm_up_search(n_components: int, rule: PairRule = PLAIN) -> None:
     """Compile the search, on a matrix of four points."""
-    rows, x = np.zeros((4, 4), np.float32), np.zeros((1, n_components, 4), np.float32)
-    one = np.float32(1)
+    rows, x = np.ones((4, 4 * rule.parts), np.float32), np.zeros((1, n_components, 4), np.float32)
+    plan = DescentPlan(0.0, 1.0, 0.0, 1, 1, 1.0)
     with parallel_region():
-        descend(rows, x, np.arange(4)[None], np.ones(1, np.float32), 0.0, one, 0.0, 1, 1, one, np.empty(1))
+        kernels_of(rule, 1.0).descend(rows, x, np.arange(4)[None], np.ones(1, np.float32), plan)
 
 
 def warm_up_scan(dtype: str) -> None:
