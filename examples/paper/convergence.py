@@ -10,7 +10,7 @@ import numpy as np
 from manifolds import PAPERS, neighbors, problem
 from methods import Problem, paper_settings
 from pictures import new, save
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist
 from study import Cell, Study, claim, median, spread, table
 from words import problem as words_problem
 
@@ -45,22 +45,18 @@ def from_classical(given: Problem, seed: int) -> list[float]:
 
 
 def majorization(given: Problem, seed: int) -> list[float]:
-    """Return the error of every iteration of SMACOF, one call for each, until it gains less than 1e-6."""
-    from sklearn.manifold import smacof
+    """Return the error of every iteration of SMACOF, until it gains less than 1e-6.
 
-    n, t = len(given.points), squareform(given.distances, checks=False)
-    x = np.random.default_rng(seed).uniform(size=(n, given.n_components))
-    errors = [_error(t, x)]
-    for _ in range(STEPS):
-        x, _ = smacof(given.distances, n_components=given.n_components, init=x, n_init=1, max_iter=1, eps=0)
-        errors.append(_error(t, x))
-        if errors[-2] - errors[-1] <= 1e-6 * errors[-1]:
-            break
+    An iteration is the Guttman transform, ``x_i <- sum_j (t_ij / d_ij) (x_i - x_j) / n``.
+    """
+    t, n = given.distances, len(given.points)
+    x, errors = np.random.default_rng(seed).uniform(size=(n, given.n_components)), []
+    while len(errors) <= STEPS and (len(errors) < 2 or errors[-2] - errors[-1] > 1e-6 * errors[-1]):
+        d = cdist(x, x)
+        errors.append(float(((t - d) ** 2).sum() / n**2))
+        ratio = np.divide(t, d, out=np.zeros_like(t), where=d > 0)
+        x = (ratio.sum(axis=1, keepdims=True) * x - ratio @ x) / n
     return errors
-
-
-def _error(t: np.ndarray, x: np.ndarray) -> float:
-    return float(2 * ((t - pdist(x)) ** 2).sum() / len(x) ** 2)
 
 
 CURVES: dict[str, Curve] = {
