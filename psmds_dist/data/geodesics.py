@@ -65,9 +65,9 @@ class Geodesics(PickledOnce, RowSource):
 
     @property
     def read_profile(self) -> ReadProfile:
-        """Cost of reading: the graph, a heap of all points, and distances as computed."""
+        """Cost of reading: the graph, with the bytes it was pickled as, a heap of all points, and distances."""
         graph = self.graph.indptr.nbytes + self.graph.indices.nbytes + self.graph.data.nbytes
-        return ReadProfile(scratch_bytes=graph + HEAP_BYTES * self.n + 8 * self.n * self._step)
+        return ReadProfile(scratch_bytes=2 * graph + HEAP_BYTES * self.n + 8 * self.n * self._step)
 
     @property
     def _step(self) -> int:

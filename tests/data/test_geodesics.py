@@ -1,5 +1,6 @@
 """Geodesic distances, compared with scikit-learn's graphs, SciPy's paths and scikit-learn's Isomap."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -161,3 +162,13 @@ def test_landmark_mode_computes_paths_from_landmarks_only(matrix, monkeypatch):
 def test_unknown_parameters_of_the_metric_are_told():
     with pytest.raises(InputError, match="metric_params of metric='geodesic' are n_neighbors, .* not 'neighbours'"):
         LandmarkMDS(metric="geodesic", metric_params={"neighbours": 3}).fit(roll())
+
+
+def test_a_read_takes_no_more_memory_than_its_profile_says():
+    source, out = open_geodesics(roll(800)), np.empty((800, 800), np.float32)
+    source.read(0, 2, out)  # imports SciPy
+    tracemalloc.start()
+    source.read(0, 800, out)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 4_000_000 < peak < source.read_profile.scratch_bytes
