@@ -203,4 +203,9 @@ class RunOptions(TargetOptions):
 dtype_option = click.option(
     "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Type of the rows."
 )
+format_option = click.option(
+    "--format",
+    help="Format of a file: npy, npz, hdf5, phylip, phylip-strict (names of ten characters), csv, tsv, or table (with "
+    "other delimiters) [default: by its content].",
+)
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
