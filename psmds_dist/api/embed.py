@@ -329,8 +329,7 @@ def measure(
     rule : PairRule
         What a pair costs. Unless it is the plain one, the matrix is checked first.
     """
-    given = as_array(embedding, "embedding")
-    x = _usable_start(embedding, source.n, given.shape[-1] if given.ndim else 0, "embedding")
+    x = usable_map(embedding, source.n)
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), RunContext.of(executor, memory_limit))
     try:
         if rule == PLAIN:
@@ -348,6 +347,31 @@ def _sums(source: RowSource, x: Floats, executor: Executor, plan: Plan, rule: Pa
     """Row sums of a map by a rule."""
     objective = Objective(CachedRows(source, plan.budget), executor, kernels_of(rule, scale))
     return objective.measure(np.ascontiguousarray(x.T))
+
+
+def require_known(sums: Floats, source: RowSource) -> None:
+    """Refuse sums that a missing dissimilarity has spoilt."""
+    spoilt = np.flatnonzero(~np.isfinite(sums).all(axis=1))
+    if spoilt.size:
+        raise InputError(
+            f"{source.location or 'the matrix'} has missing or infinite dissimilarities in {spoilt.size} of its "
+            f"{len(sums)} rows, first in row {spoilt[0]}, but these measures need all pairs: fill them in, or ask for "
+            "the stress alone, which is that of known pairs."
+        )
+
+
+def usable_map(embedding: Any, n: int, name: str = "embedding") -> Floats:
+    """Coordinates of ``n`` points in any number of dimensions.
+
+    Raises
+    ------
+    InputError
+        When there are others, or they are not finite.
+    """
+    given = as_array(embedding, name)
+    if given.ndim == 2 and not given.shape[1]:
+        raise InputError(f"{name} has no coordinates: give an array of shape ({n}, L), with L dimensions.")
+    return _usable_start(embedding, n, given.shape[-1] if given.ndim else 0, name)
 
 
 def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") -> Floats:

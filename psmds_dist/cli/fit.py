@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, RuleOptions, RunOptions, accept, disconnected_option, option
+from psmds_dist.cli.options import (
+    ClusterOptions,
+    RuleOptions,
+    RunOptions,
+    accept,
+    disconnected_option,
+    format_option,
+    option,
+)
 from psmds_dist.cli.output import events_shown
 from psmds_dist.cli.session import (
     finish_run,
@@ -105,6 +113,7 @@ class SolverOptions:
 @click.command()
 @click.argument("matrix", type=click.Path())
 @click.argument("target", type=click.Path())
+@format_option
 @accept(SolverOptions, "solver")
 @accept(RuleOptions, "pairs")
 @disconnected_option
@@ -118,6 +127,7 @@ class SolverOptions:
 def fit(
     matrix: str,
     target: str,
+    format: str | None,
     solver: SolverOptions,
     pairs: RuleOptions,
     disconnected: str,
@@ -127,9 +137,9 @@ def fit(
 ) -> None:
     """Embed MATRIX and write the map to TARGET.
 
-    MATRIX holds dissimilarities: a store, another Zarr array, or a .npy file, square or in SciPy's condensed form.
-    TARGET becomes a Zarr group. For several runs or many workers, ingest MATRIX first: a store is read faster, is
-    checked only once, and keeps the names of its rows.
+    MATRIX holds dissimilarities: a store, another Zarr array, or a file of any format that 'psmds ingest' reads. TARGET
+    becomes a Zarr group. For several runs or many workers, and for text that does not fit into memory, ingest MATRIX
+    first: a store is read faster, is checked only once, and keeps the names of its rows.
 
     NaN marks a missing pair. Weights, and upper bounds of censored dissimilarities, are matrices of the same points.
 
@@ -143,7 +153,7 @@ def fit(
 
     config = solver.config(pairs.rule)
     checkpoint, overwrite = open_checkpoint(target, run)
-    first = open_matrix(matrix, dtype)
+    first = open_matrix(matrix, dtype, format)
     ids = row_names(first, run.ids)
     source = with_matrices_beside(first, ids, pairs.beside)
     nbytes = 8 * source.n * (2 * config.n_components + 1)

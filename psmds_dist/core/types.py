@@ -80,7 +80,7 @@ class Suspicion:
             warn_user(
                 f"{what} has a zero diagonal, but its other entries behave like similarities: large ones stand "
                 "where small ones are expected; if they are similarities s, turn them into dissimilarities first, for "
-                "example by max(s) - s with a diagonal of zeros"
+                "example by max(s) - s with a diagonal of zeros (psmds ingest --similarity 'max-s' --zero-diagonal)"
             )
 
 

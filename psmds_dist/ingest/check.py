@@ -519,7 +519,7 @@ def like_similarities(what: str, points: Ints, diagonal: Floats, rms: float, sig
         first = row_name(int(points[there.argmin()]), ids)
         count = points.size - own.size
         lacking = f"; {count} row{'s have' if count > 1 else ' has'} zero there, the first is {first}: repair or remove"
-    remedy = _remedy(top, constant, signed)
+    remedy = f"turn them into dissimilarities first, {_remedy(top, constant, signed)}"
     return (
         f"{what} looks like similarities: its largest values are on the diagonal (mean {top:g} in "
         f"{own.size} rows, against a root mean square of {rms:g} elsewhere), so {remedy}{lacking}."
@@ -529,10 +529,11 @@ def like_similarities(what: str, points: Ints, diagonal: Floats, rms: float, sig
 def _remedy(top: float, constant: bool, signed: bool) -> str:
     """Say how similarities with ``top`` on the diagonal become dissimilarities."""
     if signed and constant:
-        return "turn correlations r into dissimilarities first, by sqrt(2 (1 - r))"
+        return "correlations by sqrt(2 (1 - r)) (psmds ingest --similarity 'sqrt(2(1-s))')"
     if constant:
-        return f"turn them into dissimilarities first, for example by {top:g} - s, with a diagonal of zeros"
-    return "turn them into dissimilarities first, for example by sqrt(s_ii + s_jj - 2 s_ij)"
+        rule = "1-s" if top == 1 else "max-s"
+        return f"for example by {top:g} - s, with a diagonal of zeros (psmds ingest --similarity '{rule}')"
+    return "for example by sqrt(s_ii + s_jj - 2 s_ij)"
 
 
 def tiny(dtype: np.dtype[Any], rms: float, highest: float) -> str:

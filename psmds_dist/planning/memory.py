@@ -374,6 +374,41 @@ def sample_bytes(points: int, itemsize: int) -> int:
     return 7 * points**2 * itemsize // 2
 
 
+def rated(rows: RowStorage, points: int, dims: int, n_neighbors: int, between: int, threads: int) -> MemoryRequirement:
+    """What measures of a map need in one pass over some of the rows.
+
+    Parameters
+    ----------
+    rows : RowStorage
+        The matrix.
+    points : int
+        Rows that are read.
+    dims : int
+        Dimensions of the map.
+    n_neighbors : int
+        Nearest points of each row.
+    between : int
+        Points between which the ranks of all dissimilarities are compared.
+    threads : int
+        Threads of the kernel.
+    """
+    n = rows.layout.n
+    parts = {
+        "coordinates": FLOAT64_BYTES * n * dims * (SNAPSHOT_COPIES + 1),
+        "totals of the rows": FLOAT64_BYTES * points * _TOTALS,
+        "scratch of the kernel": FLOAT64_BYTES * (2 * n * threads + 3 * n_neighbors * batch_points(rows)),
+        "ranks of the dissimilarities": FLOAT64_BYTES * _RANKINGS * between**2 // 2,
+    }
+    remedies = (*(("measure a sample of the rows (--sample)",) * (points == n)), *ingest_remedy(rows))
+    return MemoryRequirement(f"measuring a map of {n:,} points", parts, rows, remedies=remedies)
+
+
+_TOTALS = 70
+"""Numbers a point when the totals of the rows are gathered, ordered, and left out in turn."""
+
+_RANKINGS = 14
+"""Numbers a pair of a rank correlation: both dissimilarities, their ranks, order, influence, and copies of rows."""
+
 _MAPS = 9
 """Coordinates of all points that a solve holds at once, at its end: as it started, the last, the best and the final
 map, and those on the way from one to another."""

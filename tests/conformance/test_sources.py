@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import zarr
 from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import pdist, squareform
+from sklearn.neighbors import kneighbors_graph
 
 from landmarks.panel.sources import Columns, TrustedPanel, points_panel, store_panel
 from landmarks.panel.tables import array_panel, labelled, npy_panel
@@ -17,6 +19,7 @@ from psmds_dist import (
     ReadProfile,
     RowSource,
     WrappedSource,
+    open_geodesics,
     open_matrix,
     open_pairs,
     open_points,
@@ -243,6 +246,15 @@ class TestComputedMatrices(Suite):
     @pytest.fixture
     def expected(self):
         return distances()
+
+
+@pytest.mark.parametrize("name", ["geodesics of an array"])
+class TestGeodesics(Suite):
+    sources, content = {"geodesics of an array": lambda folder, x: open_geodesics(x, 8)}, staticmethod(points)
+
+    @pytest.fixture
+    def expected(self):
+        return shortest_path(kneighbors_graph(points(), 8, mode="distance"), directed=False)
 
 
 @pytest.mark.parametrize("name", OF_POINTS)

@@ -365,7 +365,10 @@ def test_a_warning_about_a_matrix_points_at_the_line_of_the_user():
 
 def test_correlations_are_refused_with_their_own_remedy():
     r = np.corrcoef(np.random.default_rng(0).normal(size=(25, 60)))
-    with pytest.raises(InputError, match=r"turn correlations r into dissimilarities first, by sqrt\(2 \(1 - r\)\)"):
+    with pytest.raises(
+        InputError,
+        match=r"first, correlations by sqrt\(2 \(1 - r\)\) \(psmds ingest --sim",
+    ):
         check(r)
     t = np.sqrt(np.maximum(2 * (1 - r), 0))
     np.fill_diagonal(t, 0)
