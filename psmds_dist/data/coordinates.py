@@ -121,6 +121,23 @@ def read_coordinates(path: str | os.PathLike[str], n: int, ids: Sequence[str] | 
     return _parse(place, _lines(place, DELIMITERS[kind]), n, ids).ordered(ids)
 
 
+def count_points(path: str | os.PathLike[str]) -> int:
+    """Return the number of points of a file of coordinates; in a table, a first line without a number is a heading.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read.
+    """
+    place = os.fspath(path)
+    kind = Path(place).suffix.lower()
+    if kind == ".npy":
+        values = load_npy(place)
+        return len(values) if values.ndim else 0
+    lines = _lines(place, DELIMITERS[kind])
+    return len(lines) - int(bool(lines) and not _is_number(lines[0][-1]))
+
+
 def _lines(place: str, separator: str) -> list[list[str]]:
     """Cells of the lines of a table that are not empty."""
     try:
