@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
+    from psmds_dist.data.geodesics import open_geodesics
+    from psmds_dist.data.opening import open_matrix
+    from psmds_dist.data.pairs import open_pairs
     from psmds_dist.data.points import open_points
-    from psmds_dist.data.sources import ArrayRows, open_matrix
+    from psmds_dist.data.sources import ArrayRows
     from psmds_dist.data.store import open_rows
     from psmds_dist.deploy.clusters import open_client, open_executor
     from psmds_dist.executor import DaskExecutor, InProcessExecutor
@@ -74,7 +77,9 @@ _HOMES = {
     "measure": "api.quality",
     "open_client": "deploy.clusters",
     "open_executor": "deploy.clusters",
-    "open_matrix": "data.sources",
+    "open_geodesics": "data.geodesics",
+    "open_matrix": "data.opening",
+    "open_pairs": "data.pairs",
     "open_points": "data.points",
     "open_rows": "data.store",
     "plot": "api.plot",
@@ -116,7 +121,9 @@ __all__ = [
     "measure",
     "open_client",
     "open_executor",
+    "open_geodesics",
     "open_matrix",
+    "open_pairs",
     "open_points",
     "open_rows",
     "plot",

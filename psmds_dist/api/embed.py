@@ -25,7 +25,7 @@ from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
-from psmds_dist.ingest.check import checked
+from psmds_dist.ingest.check import checked, require_complete
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
@@ -59,9 +59,9 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init:
 def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
     dims, dtype = config.n_components, source.dtype.name
-    executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided))
+    executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided, config.rule))
     if config.polishes(source.n):
-        executor.warm_up(partial(warm_up_gradients, dims, dtype))
+        executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule))
 
 
 CERTIFICATE_MISSING = (
@@ -162,6 +162,7 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
         memory_limit=context.limit,
         on_progress=partial(context.tell_part, "check"),
     )
+    require_complete(check, "exact mode")
     _require_near(init, config, check.rms)
     if not isinstance(init, str):
         init = _brought_near(init, check.rms)
@@ -276,7 +277,7 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
         found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
         seconds += found.seconds
         stresses.append(found.stress.normalized_stress)
-        if best is None or found.stress.mse < best.stress.mse:
+        if best is None or found.stress.error < best.stress.error:
             best = found
         if found.stop_reason.ends_all_starts:
             return replace(best, stop_reason=found.stop_reason), stresses, seconds

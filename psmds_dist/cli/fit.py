@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, RunOptions, accept, option
+from psmds_dist.cli.options import ClusterOptions, RunOptions, accept, format_option, option
 from psmds_dist.cli.output import events_shown
 from psmds_dist.cli.session import finish_run, open_checkpoint, open_executor, require_map_place, row_names, save
 from psmds_dist.utils.text import note_unsafe
@@ -93,6 +93,7 @@ class SolverOptions:
 @click.command()
 @click.argument("matrix", type=click.Path())
 @click.argument("target", type=click.Path())
+@format_option
 @accept(SolverOptions, "solver")
 @click.option(
     "--dtype",
@@ -102,24 +103,30 @@ class SolverOptions:
 @accept(RunOptions, "run")
 @accept(ClusterOptions, "cluster")
 def fit(
-    matrix: str, target: str, solver: SolverOptions, dtype: str | None, run: RunOptions, cluster: ClusterOptions
+    matrix: str,
+    target: str,
+    format: str | None,
+    solver: SolverOptions,
+    dtype: str | None,
+    run: RunOptions,
+    cluster: ClusterOptions,
 ) -> None:
     """Embed MATRIX and write the map to TARGET.
 
-    MATRIX holds dissimilarities: a store, another Zarr array, or a .npy file, square or in SciPy's condensed form.
-    TARGET becomes a Zarr group. For several runs or many workers, ingest MATRIX first: a store is read faster, is
-    checked only once, and keeps the names of its rows.
+    MATRIX holds dissimilarities: a store, another Zarr array, or a file of any format that 'psmds ingest' reads. TARGET
+    becomes a Zarr group. For several runs or many workers, and for text that does not fit into memory, ingest MATRIX
+    first: a store is read faster, is checked only once, and keeps the names of its rows.
 
     Ctrl-C ends the run and writes the best map so far. The state of the run is saved in TARGET.checkpoint; after a
     failure, --resume continues from there to the same result.
     """
     from psmds_dist.api.embed import embed
     from psmds_dist.api.results import read_result, write_result
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
 
     config = solver.config()
     checkpoint, overwrite = open_checkpoint(target, run)
-    source = open_matrix(matrix, dtype)
+    source = open_matrix(matrix, dtype, format)
     ids = row_names(source, run.ids)
     nbytes = 8 * source.n * (2 * config.n_components + 1)
     require_map_place(target, overwrite, run, source.location, nbytes)

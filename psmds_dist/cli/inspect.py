@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from psmds_dist.core.sources import RowSource
     from psmds_dist.core.stress import Stress
     from psmds_dist.core.types import Floats
-    from psmds_dist.data.sources import NpyRows
-    from psmds_dist.data.store import ZarrRows
 
 
 @click.command()
@@ -161,10 +159,10 @@ class _Map:
     agreement: str = ""
 
 
-def _open_file(path: str, matrix: str | None) -> tuple[NpyRows | ZarrRows, _Map]:
+def _open_file(path: str, matrix: str | None) -> tuple[RowSource, _Map]:
     """Matrix, and the map that another program has written to a file."""
     from psmds_dist.data.coordinates import read_coordinates
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
 
     if matrix is None:
         raise InputError(f"{path} holds coordinates alone; give the dissimilarities that they are a map of (--matrix).")
@@ -173,10 +171,10 @@ def _open_file(path: str, matrix: str | None) -> tuple[NpyRows | ZarrRows, _Map]
     return source, _Map(os.path.basename(path), found.values, source.ids or found.ids)
 
 
-def _open_result(path: str, matrix: str | None) -> tuple[NpyRows | ZarrRows, _Map]:
+def _open_result(path: str, matrix: str | None) -> tuple[RowSource, _Map]:
     """Matrix and map of a result."""
     from psmds_dist.api.results import read_result
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
 
     found = read_result(path)
     source = open_matrix(matrix or _matrix_of(found, path))

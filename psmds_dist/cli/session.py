@@ -81,7 +81,7 @@ def require_output(output: str, overwrite: bool, *read: str) -> None:
         raise InputError(f"{output} already exists; choose another path or use --overwrite.")
 
 
-def require_map_place(target: str, overwrite: bool, run: RunOptions, source: str, nbytes: int = 0) -> None:
+def require_map_place(target: str, overwrite: bool, run: RunOptions, source: str | None, nbytes: int = 0) -> None:
     """Reject a target or picture that cannot be written, before the run starts."""
     from psmds_dist.data.store import require_result_place
 
@@ -89,7 +89,7 @@ def require_map_place(target: str, overwrite: bool, run: RunOptions, source: str
     if run.plot:
         from psmds_dist.api.plot import require_picture_place
 
-        require_picture_place(run.plot, target, source)
+        require_picture_place(run.plot, target, *filter(None, [source]))
 
 
 def hint_at_unfinished_store(target: str) -> None:

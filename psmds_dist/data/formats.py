@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import zipfile
@@ -12,6 +13,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from psmds_dist.core.errors import InputError
+from psmds_dist.utils.extras import extra
 
 NPY = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"
@@ -42,15 +44,23 @@ _BINARY: tuple[tuple[bytes, Kind], ...] = (
 )
 """What binary files begin with; PATH stands for the path of the file."""
 
-_COMPRESSED: tuple[tuple[bytes, Callable[..., IO[Any]]], ...] = (
-    (b"\x1f\x8b", gzip.open),
-    (b"BZh", bz2.open),
-    (b"\xfd7zXZ", lzma.open),
-)
-
 
 def _open(path: str) -> IO[Any]:
     return open(path, "rb")
+
+
+def _open_zstd(path: str) -> IO[Any]:
+    zstandard = extra("zstandard", "text", f"{path} is compressed with zstd, which")
+    return io.BufferedReader(zstandard.open(path, "rb"))
+
+
+COMPRESSED: tuple[tuple[bytes, Callable[..., IO[Any]]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ", lzma.open),
+    (b"\x28\xb5\x2f\xfd", _open_zstd),
+)
+"""How compressed files are opened, by their first bytes."""
 
 
 def head_of(path: str | os.PathLike[str], read: Callable[[str], IO[Any]] = _open) -> bytes:
@@ -58,6 +68,26 @@ def head_of(path: str | os.PathLike[str], read: Callable[[str], IO[Any]] = _open
     with suppress(OSError, EOFError, lzma.LZMAError), read(os.fspath(path)) as file:
         return bytes(file.read(HEAD))
     return b""
+
+
+def opener_of(path: str) -> Callable[[str], IO[Any]] | None:
+    """Return what decompresses a file; None for one that is not compressed."""
+    head = head_of(path)
+    return next((read for magic, read in COMPRESSED if head.startswith(magic)), None)
+
+
+def lines_of(path: str) -> list[str]:
+    """Return the first lines of a text file, compressed or not, without comments; none of other files."""
+    head = head_of(path, opener_of(path) or _open)
+    binary = any(head.startswith(magic) for magic, _ in _BINARY)
+    text = "" if binary or not head else head.decode("utf-8-sig", errors="replace")
+    return [] if "\0" in text else content_lines(text)
+
+
+def content_lines(text: str) -> list[str]:
+    """Return lines that are not empty, without comments unless there is nothing else."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [line for line in lines if not line.startswith("#")] or lines
 
 
 def begins_with(path: str | os.PathLike[str], magic: bytes) -> bool:
@@ -102,9 +132,9 @@ def _recognized(path: str) -> Kind:
         return _hdf5(path)
     if head.startswith(ZIP):
         return _zipped(path)
-    for magic, read in _COMPRESSED:
-        if head.startswith(magic):
-            return _compressed(path, head_of(path, read))
+    read = opener_of(path)
+    if read is not None:
+        return _compressed(path, head_of(path, read))
     return _plain(path, head)
 
 
@@ -163,21 +193,20 @@ def _compressed(path: str, inside: bytes) -> Kind:
 
 
 def _text(path: str, text: str) -> Kind:
-    lines = [line for line in text.splitlines() if line.strip()]
-    if _is_phylip(lines):
+    lines = content_lines(text)
+    if is_phylip(lines):
         return "a PHYLIP distance matrix", (
             f"read it with `matrix = skbio.DistanceMatrix.read({path!r}, format='phylip_dm')`"
             + _SAVED.format(array="matrix.data")
             + " and its names for --ids with `numpy.save('ids.npy', matrix.ids)`"
         )
-    separator = max("\t,; ", key=lines[0].count)
+    separator, cells = _split(lines)
     blanks = separator == " "
-    cells = [line.split(None if blanks else separator) for line in lines]
     cut = len(text) > HEAD // 2
     if cut:  # so the last cell may be
         cells[-1].pop()
     body = cells[1:-1] if cut else cells[1:]
-    if len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) for row in body):
+    if is_pairs(lines):
         return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
     if all(_is_number(cell) for row in cells for cell in row):
         delimiter = "" if blanks else f", delimiter={separator!r}"
@@ -195,10 +224,24 @@ def _text(path: str, text: str) -> Kind:
     return "a table as text", f"read it with `{recipe}`{_FRAME}{ids}"
 
 
-def _is_phylip(lines: list[str]) -> bool:
+def _split(lines: list[str]) -> tuple[str, list[list[str]]]:
+    """Separator of a table, a blank where any run of blanks is one, and its cells."""
+    separator = max("\t,; ", key=lines[0].count)
+    return separator, [line.split(None if separator == " " else separator) for line in lines]
+
+
+def is_pairs(lines: list[str]) -> bool:
+    """Whether lines are an edge list: two names and a number each."""
+    body = _split(lines)[1][1:-1] if lines else []
+    return len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) for row in body)
+
+
+def is_phylip(lines: list[str]) -> bool:
     """Whether lines begin with a count and then have a name and distances each, of which the first may have none."""
-    row = lines[1:3][-1].split() if len(lines) > 1 else []
-    return lines[0].strip().isdecimal() and any(map(_is_number, row[1:]))
+    if not lines:
+        return False
+    cells = [cell for line in lines[1:3] for cell in line.split()[1:]]
+    return lines[0].strip().isdecimal() and any(map(_is_number, cells))
 
 
 def _is_number(cell: str) -> bool:

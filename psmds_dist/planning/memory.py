@@ -38,6 +38,10 @@ SNAPSHOT_COPIES = 3
 """Copies of all coordinates in a worker: received, unpacked, and the next ones arriving while these are in use."""
 
 
+GAP_FIELDS = 3
+"""What the check notes of a point with missing pairs: how many, a hash of them, and its component."""
+
+
 AFTERWARDS = "what is done while no rows are cached"
 """Name of bytes that are needed when no rows are held."""
 
@@ -237,10 +241,14 @@ def checking(rows: RowStorage, workers: int = 1, *, here: bool = True) -> Memory
         Whether this process does the work itself, so that it holds what is gathered as well.
     """
     rows = replace(rows, resident=False)  # a pass copies them, wherever they lie
-    n, of_row = rows.layout.n, FLOAT64_BYTES * (2 + SKETCHES)
+    n, of_row = rows.layout.n, FLOAT64_BYTES * (2 + SKETCHES + GAP_FIELDS)
     found = of_row * worker_share(n, workers)
     gathered = 2 * of_row * n + FLOAT64_BYTES * SKETCHES * n if here else found
-    parts = {"the sketch of the check": 2 * FLOAT64_BYTES * SKETCHES * n, "what it finds": found + gathered}
+    parts = {
+        "the sketch of the check": 2 * FLOAT64_BYTES * SKETCHES * n,
+        "missing pairs": 2 * FLOAT64_BYTES * GAP_FIELDS * n,
+        "what it finds": found + gathered,
+    }
     remedies = (*float32_remedy(rows), *ingest_remedy(rows))
     return MemoryRequirement(f"the check of {n:,} points", parts, rows, remedies=remedies)
 

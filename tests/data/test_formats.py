@@ -20,7 +20,8 @@ from psmds_dist.cli.app import main
 from psmds_dist.core.types import InputError
 from psmds_dist.data.formats import other_format, table_recipe
 from psmds_dist.data.ids import read_ids
-from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.opening import open_matrix
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
 
