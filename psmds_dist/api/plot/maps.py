@@ -138,8 +138,10 @@ def _set_limits(axes: Any, space: Sequence[Floats]) -> None:
         getattr(axes, f"set_{name}lim")(lo, hi)
     if low.size == 3:
         axes.set_box_aspect(high - low + 2 * margin, zoom=0.9)
-    elif (high - low)[1] > 0:
+    elif high[1] > low[1]:
         axes.set_aspect("equal")
+    else:
+        axes.set_ylim(low[1] - 1, low[1] + 1)
 
 
 def _bounds(space: Sequence[Floats]) -> tuple[Floats, Floats]:
@@ -205,7 +207,9 @@ def pixels_of(x: Floats) -> tuple[Ints, tuple[int, int], tuple[float, float, flo
     side = float((high - low).max()) / PIXELS or 1.0
     columns, rows = (np.floor((high - low) / side).astype(int) + 1).tolist()
     across, along = np.floor((x - low) / side).astype(np.int64).T
-    extent = (low[0], low[0] + columns * side, low[1], low[1] + rows * side)
+    flat = high[1] == low[1]  # a line is drawn as a band
+    height = (low[1] - 0.5, low[1] + 0.5) if flat else (low[1], low[1] + rows * side)
+    extent = (low[0], low[0] + columns * side, *height)
     return along * columns + across, (rows, columns), extent
 
 
