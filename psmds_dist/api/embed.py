@@ -26,7 +26,7 @@ from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
-from psmds_dist.ingest.check import checked
+from psmds_dist.ingest.check import checked, require_complete
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
@@ -60,9 +60,9 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init:
 def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
     dims, dtype = config.n_components, source.dtype.name
-    executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided))
+    executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided, config.rule))
     if config.polishes(source.n):
-        executor.warm_up(partial(warm_up_gradients, dims, dtype))
+        executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule))
 
 
 CERTIFICATE_MISSING = (
@@ -167,6 +167,7 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
         memory_limit=context.limit,
         on_progress=partial(context.tell_part, "check"),
     )
+    require_complete(check, "exact mode")
     _require_near(init, config, check.rms)
     if not isinstance(init, str):
         init = _brought_near(init, check.rms)
@@ -281,7 +282,7 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
         found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
         seconds += found.seconds
         stresses.append(found.stress.normalized_stress)
-        if best is None or found.stress.mse < best.stress.mse:
+        if best is None or found.stress.error < best.stress.error:
             best = found
         if found.stop_reason.ends_all_starts:
             return replace(best, stop_reason=found.stop_reason), stresses, seconds
@@ -324,19 +325,18 @@ def measure(source: RowSource, embedding: Floats, executor: Executor, memory_lim
     memory_limit : int or str, optional
         Bytes a worker may take.
     """
-    given = as_array(embedding, "embedding")
-    x = _usable_start(embedding, source.n, given.shape[-1] if given.ndim else 0, "embedding")
+    x = usable_map(embedding, source.n)
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), RunContext.of(executor, memory_limit))
     try:
         objective = Objective(CachedRows(source, plan.budget), executor)
         sums = objective.measure(np.ascontiguousarray(x.T))
-        _require_known(sums, source)
+        require_known(sums, source)
         return Stress.from_row_sums(sums)
     finally:
         executor.close()
 
 
-def _require_known(sums: Floats, source: RowSource) -> None:
+def require_known(sums: Floats, source: RowSource) -> None:
     """Refuse sums that a missing dissimilarity has spoilt."""
     spoilt = np.flatnonzero(~np.isfinite(sums).all(axis=1))
     if spoilt.size:
@@ -345,6 +345,20 @@ def _require_known(sums: Floats, source: RowSource) -> None:
             f"{len(sums)} rows, first in row {spoilt[0]}, so that stress over all pairs is unknown: fill them in, or "
             "keep to the stress on known pairs that a landmark fit tells."
         )
+
+
+def usable_map(embedding: Any, n: int, name: str = "embedding") -> Floats:
+    """Coordinates of ``n`` points in any number of dimensions.
+
+    Raises
+    ------
+    InputError
+        When there are others, or they are not finite.
+    """
+    given = as_array(embedding, name)
+    if given.ndim == 2 and not given.shape[1]:
+        raise InputError(f"{name} has no coordinates: give an array of shape ({n}, L), with L dimensions.")
+    return _usable_start(embedding, n, given.shape[-1] if given.ndim else 0, name)
 
 
 def _usable_start(start: Floats, n: int, n_components: int, name: str = "init") -> Floats:

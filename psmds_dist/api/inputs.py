@@ -21,6 +21,7 @@ from psmds_dist.core.types import InputError, Rows
 from psmds_dist.data.formats import table_recipe
 from psmds_dist.data.ids import check_ids
 from psmds_dist.data.opening import open_matrix
+from psmds_dist.data.pairs import PairRows
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.transforms import Symmetrized, mean_of_orders
 from psmds_dist.executor import elementwise, write_dask_array
@@ -178,7 +179,7 @@ def _within_reach(
     source: RowSource, executor: Executor, symmetrize: bool, scratch: str | os.PathLike[str] | None
 ) -> Iterator[RowSource]:
     """A source that other processes can read as well: what is in the memory of this one goes to a scratch store."""
-    here = isinstance(source, ArrayRows)
+    here = isinstance(source, ArrayRows | PairRows)
     if symmetrize:
         refuse_one_triangle(source)
         source = Symmetrized(source)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, TargetOptions, accept, dtype_option, format_option
+from psmds_dist.cli.options import (
+    GEODESIC,
+    ClusterOptions,
+    GraphOptions,
+    TargetOptions,
+    accept,
+    dtype_option,
+    format_option,
+)
 from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
 from psmds_dist.utils.atomic import folder_above
@@ -18,29 +27,54 @@ from psmds_dist.utils.atomic import folder_above
 if TYPE_CHECKING:
     from psmds_dist.core.sources import RowSource
     from psmds_dist.core.types import InputCheck
+    from psmds_dist.data.geodesics import Geodesics
 
 
 @click.command()
 @click.argument("points", type=click.Path(exists=True, dir_okay=False))
 @click.argument("target", type=click.Path())
-@click.option("--metric", default="euclidean", show_default=True, help="Metric of scipy.spatial.distance.cdist.")
+@click.option(
+    "--metric", default="euclidean", show_default=True, help="Metric of scipy.spatial.distance.cdist, or geodesic."
+)
+@accept(GraphOptions, "graph")
 @dtype_option
 @accept(TargetOptions, "output")
 @accept(ClusterOptions, "cluster")
 def distances(
-    points: str, target: str, metric: str, dtype: str, output: TargetOptions, cluster: ClusterOptions
+    points: str,
+    target: str,
+    metric: str,
+    graph: GraphOptions,
+    dtype: str,
+    output: TargetOptions,
+    cluster: ClusterOptions,
 ) -> None:
     """Write the distances between POINTS to the store TARGET.
 
-    POINTS is a .npy file of shape (N, D). After an interruption, rerun the same command to continue.
+    POINTS is a .npy file of shape (N, D). Geodesic distances are shortest paths on a graph of neighbors. After an
+    interruption, rerun the same command to continue.
     """
+    from psmds_dist.data.geodesics import open_geodesics
     from psmds_dist.data.points import open_points, seem_dissimilarities
     from psmds_dist.ingest.build import build
 
-    source = open_points(points, metric, dtype=dtype)
+    source: RowSource
+    parameters = graph.parameters(metric)
+    if metric == GEODESIC:
+        source = open_geodesics(points, **parameters, ids=output.ids, dtype=dtype)
+        output = replace(output, ids=None)
+        _note_left_out(source, output)
+    else:
+        source = open_points(points, metric, dtype=dtype)
     if not output.quiet and seem_dissimilarities(points):
         print_note(f"{points} looks like a dissimilarity matrix; 'psmds ingest' stores it as such")
     _write_store(partial(build, metric=metric), source, target, output, cluster)
+
+
+def _note_left_out(source: Geodesics, output: TargetOptions) -> None:
+    """Tell how many points there are where some are left out."""
+    if source.kept is not None and not output.quiet:
+        print_note(f"the graph is not connected; its largest part has {source.n:,} points, the others are left out")
 
 
 @click.command()

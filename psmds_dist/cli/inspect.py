@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, accept, overwrite_option
+from psmds_dist.cli.options import ClusterOptions, accept, option, overwrite_option
 from psmds_dist.cli.output import print_note, print_result, print_status
 from psmds_dist.cli.session import open_executor, require_output
 from psmds_dist.core.errors import InputError
@@ -18,6 +18,8 @@ from psmds_dist.core.errors import InputError
 if TYPE_CHECKING:
     from psmds_dist.api.compare import Comparison
     from psmds_dist.api.results import Result
+    from psmds_dist.core.executor import Executor
+    from psmds_dist.core.quality import Quality
     from psmds_dist.core.sources import RowSource
     from psmds_dist.core.stress import Stress
     from psmds_dist.core.types import Floats
@@ -36,6 +38,39 @@ def info(path: str, as_json: bool) -> None:
     print_result(json.dumps(facts, indent=2) if as_json else "\n".join(fact_lines(facts)))
 
 
+@dataclass(frozen=True)
+class MeasureOptions:
+    """What is measured beside stress, and how it is printed."""
+
+    n_neighbors: int | None = option(
+        "--neighbors", "-k", type=click.IntRange(1), help="Nearest points that the measures look at [default: 10]."
+    )
+    labels: str | None = option(
+        "--labels",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Class of each point, for hit and score of neighborhoods: one per line, or .csv/.tsv/.npy.",
+    )
+    truth: str | None = option(
+        "--truth", type=click.Path(exists=True, dir_okay=False), help="Known coordinates, in a file as those of RESULT."
+    )
+    sample: int | None = option(
+        "--sample", type=click.IntRange(1), help="Read this many random rows only, and print 95 % intervals."
+    )
+    seed: int = option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the sample.")
+    as_json: bool = option("--json", is_flag=True, help="Print all measures as JSON.")
+
+    def measure(self, source: RowSource, found: _Map, executor: Executor, memory_limit: str | None) -> Stress | Quality:
+        """Stress of a map, or all measures if any of the options asks for them."""
+        from psmds_dist.api.embed import measure
+        from psmds_dist.api.quality import Wanted, assess
+
+        extra = (self.n_neighbors, self.labels, self.truth, self.sample)
+        if not self.as_json and all(value is None for value in extra):
+            return measure(source, found.embedding, executor, memory_limit)
+        wanted = Wanted.of(source.n, source.ids, self.labels, self.truth, self.n_neighbors, self.sample, self.seed)
+        return assess(source, found.embedding, executor, wanted, memory_limit)
+
+
 @click.command()
 @click.argument("result", type=click.Path(exists=True))
 @click.option("--matrix", type=click.Path(), help="The dissimilarities [default: those that RESULT was computed from].")
@@ -48,30 +83,68 @@ def info(path: str, as_json: bool) -> None:
     type=click.Choice(["smacof", "classical"]),
     help="Also run this method of scikit-learn.",
 )
+@accept(MeasureOptions, "measures")
 @accept(ClusterOptions, "cluster")
-def quality(result: str, matrix: str | None, worst: int, compare: tuple[str, ...], cluster: ClusterOptions) -> None:
+def quality(
+    result: str,
+    matrix: str | None,
+    worst: int,
+    compare: tuple[str, ...],
+    measures: MeasureOptions,
+    cluster: ClusterOptions,
+) -> None:
     """Measure the stress of RESULT and list its worst points.
+
+    --neighbors, --labels, --truth, --sample or --json print more measures: stress after scaling, strain, correlations,
+    trustworthiness and continuity, and those that the options are for.
 
     RESULT is a map of psmds, or a file with the coordinates of any map of --matrix: .npy, or .csv or .tsv with a column
     for each dimension. A heading, and names in the first column, are optional. If the matrix has names as well, points
     are matched by them, otherwise by their order. Coordinates are in units of the dissimilarities.
     """
-    from psmds_dist.api.embed import measure
-    from psmds_dist.api.report import stress_lines, table
-    from psmds_dist.core.stress import worst_points
+    from psmds_dist.api.report import table
     from psmds_dist.data.coordinates import holds_coordinates
 
+    if compare and measures.as_json:
+        raise click.UsageError("--json and --compare are mutually exclusive; use one of them.")
     source, found = (_open_file if holds_coordinates(result) else _open_result)(result, matrix)
     with open_executor(cluster) as executor:
         executor.check_readable(source)
-        stress = measure(source, found.embedding, executor, cluster.memory_limit)
-    print_result("\n".join(filter(None, (found.agreement, stress_lines(stress)))))
-    if worst:
-        rows = [[name, f"{value:.4f}"] for name, value in worst_points(stress, found.ids, worst)]
-        print_result("\n" + table(["worst points", "point stress"], rows))
+        measured = measures.measure(source, found, executor, cluster.memory_limit)
+    print_result(_as_json(measured, found, worst) if measures.as_json else _as_text(measured, found, worst))
     if compare:
-        rows = _comparisons(source, found, stress, compare)
+        rows = _comparisons(source, found, measured, compare)
         print_result("\n" + table(["method", "normalized stress", "seconds"], rows))
+
+
+def _as_text(measured: Stress | Quality, found: _Map, worst: int) -> str:
+    """Lines on a map, and a table of its worst points."""
+    from psmds_dist.api.report import quality_lines, stress_lines, table
+    from psmds_dist.core.quality import Quality
+
+    figures = quality_lines(measured) if isinstance(measured, Quality) else stress_lines(measured)
+    lines = [*filter(None, [found.agreement]), figures]
+    if worst:
+        rows = [[name, f"{value:.4f}"] for name, value in _worst(measured, found, worst)]
+        lines += ["", table(["worst points", "point stress"], rows)]
+    return "\n".join(lines)
+
+
+def _as_json(measured: Stress | Quality, found: _Map, worst: int) -> str:
+    from psmds_dist.core.quality import Quality
+
+    assert isinstance(measured, Quality)  # --json asks for all measures
+    worst_points = [{"id": name, "point_stress": value} for name, value in _worst(measured, found, worst)]
+    return json.dumps({**measured.as_dict(), "worst_points": worst_points}, indent=2)
+
+
+def _worst(measured: Stress | Quality, found: _Map, count: int) -> list[tuple[str, float]]:
+    """Names and stress of the points that fit worst, of those that were looked at."""
+    from psmds_dist.core.stress import worst_points
+
+    rows = getattr(measured, "rows", None)
+    ids = found.ids if rows is None else [found.ids[k] if found.ids else str(k) for k in rows]
+    return worst_points(measured, ids, count)
 
 
 @dataclass(frozen=True)
@@ -122,7 +195,7 @@ def _matrix_of(found: Result, result: str) -> str:
     return path
 
 
-def _comparisons(source: RowSource, found: _Map, stress: Stress, methods: tuple[str, ...]) -> list[list[str]]:
+def _comparisons(source: RowSource, found: _Map, stress: Stress | Quality, methods: tuple[str, ...]) -> list[list[str]]:
     from psmds_dist.api.compare import load
 
     matrix = load(source)

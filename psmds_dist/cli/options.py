@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import wraps
 from typing import Any
 
@@ -18,6 +18,10 @@ Decorator = Callable[[Command], Command]
 
 MAX_COUNT = 10**15
 """Largest count; a float represents every whole number up to nine times this."""
+
+
+GEODESIC = "geodesic"
+"""Metric whose distances are shortest paths on a graph of neighbors."""
 
 
 class Positive(click.FloatRange):
@@ -123,6 +127,40 @@ class ClusterOptions:
         if self.tls is not None and named is None:
             raise click.UsageError("--tls requires --cluster or --workers.")
         return named
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """The graph whose shortest paths are geodesic distances."""
+
+    n_neighbors: int | None = option(
+        "--neighbors",
+        "--neighbours",
+        type=click.IntRange(1),
+        help="With --metric geodesic: join each point with so many nearest ones [default: 12].",
+    )
+    radius: float | None = option(
+        "--graph-radius", type=Positive(), help="With --metric geodesic: join all points up to this distance instead."
+    )
+    disconnected: str | None = option(
+        "--disconnected",
+        type=click.Choice(["refuse", "bridge", "largest"]),
+        help="With --metric geodesic: what to do where the graph is not connected; 'bridge' joins the nearest points "
+        "of every two parts, 'largest' leaves out the smaller parts [default: refuse].",
+    )
+
+    def parameters(self, metric: str | None) -> dict[str, Any]:
+        """Parameters of the metric that were given.
+
+        Raises
+        ------
+        click.UsageError
+            When they belong to another metric.
+        """
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        if given and metric != GEODESIC:
+            raise click.UsageError("--neighbors, --graph-radius and --disconnected require --metric geodesic.")
+        return given
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from psmds_dist.ingest.check import (
     require_matrix,
     room_for,
 )
+from psmds_dist.ingest.connected import keep_connected
 from psmds_dist.ingest.conversion import from_similarities
 from psmds_dist.ingest.diagnose import count_triangles
 from psmds_dist.ingest.passes import Check, Checker
@@ -89,6 +90,7 @@ def build(
     symmetrize: bool = False,
     triangle: str | None = None,
     zero_diagonal: bool = False,
+    disconnected: str = "refuse",
     similarity: str | None = None,
     dtype: str | None = None,
     symmetry_tol: float = SYMMETRY_TOL,
@@ -121,6 +123,9 @@ def build(
         counts the entries of both in a pass of its own and does so when one is empty.
     zero_diagonal : bool
         Whether to write zeros on the diagonal. Refused when the matrix looks like similarities.
+    disconnected : {"refuse", "largest"}
+        What to do with points that no chain of known pairs joins to the others: refuse the matrix, or write the largest
+        component only. Rows that have no names keep their numbers as such.
     similarity : {"1-s", "sqrt(1-s)", "sqrt(2(1-s))", "-log s", "max-s", "1/s"}, optional
         The source holds similarities ``s``: write the dissimilarities that this formula computes from them, in float64;
         ``max`` is the largest of all entries, found in a pass of its own.
@@ -155,6 +160,7 @@ def build(
     if similarity is not None:
         room = room_for(memory.building, source, executor, memory_limit)
         source = from_similarities(source, similarity, executor, room, np.dtype(dtype or source.dtype))
+    source, names = keep_connected(source, executor, disconnected, ids=names, memory_limit=memory_limit)
     return write_checked(
         ZeroDiagonal(source) if zero_diagonal else source,
         path,

@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 import zarr
 from scipy import sparse
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import pdist, squareform
+from sklearn.neighbors import kneighbors_graph
 
 from landmarks.panel.sources import Columns, TrustedPanel, points_panel, store_panel
 from landmarks.panel.tables import array_panel, labelled, npy_panel
@@ -19,14 +22,16 @@ from psmds_dist import (
     ReadProfile,
     RowSource,
     WrappedSource,
+    open_geodesics,
     open_matrix,
+    open_pairs,
     open_points,
     open_rows,
 )
 from psmds_dist.data.similarities import FromSimilarities
 from psmds_dist.data.sources import open_npy
 from psmds_dist.data.store import create, open_panel, open_table
-from psmds_dist.data.transforms import OneTriangle, Symmetrized, ZeroDiagonal
+from psmds_dist.data.transforms import OneTriangle, Subset, Symmetrized, ZeroDiagonal
 from tests.conformance.sources import SourceSuite
 
 N = 70
@@ -34,6 +39,7 @@ LANDMARKS = np.array([40, 3, 69, 0, 17])
 TALL = {"chunks": (23, 31)}
 PLAIN = {"chunks": (9, N), "compressors": None}
 SOME = np.array([3, 1])
+FEW = np.array([0, 1, 2, 7, 8, 30, 31, 32, 33, 69])
 
 
 def points(seed=0):
@@ -128,6 +134,18 @@ def mean(array):
     return (array.astype("f4") * np.float32(0.5) + array.T.astype("f4") * np.float32(0.5)).astype("f4")
 
 
+def listed(array):
+    """A third of the entries above the diagonal; zero elsewhere."""
+    return np.where(array > 1.66, np.triu(array, 1), 0)
+
+
+def listed_pairs(array):
+    above = listed(array)
+    whole = np.where(above + above.T > 0, above + above.T, np.nan)
+    np.fill_diagonal(whole, 0)
+    return whole
+
+
 def hollow(array):
     return array * (1 - np.eye(N))
 
@@ -186,6 +204,9 @@ MATRICES = {
     "symmetrized, Zarr": (lambda folder, a: Symmetrized(open_rows(foreign(folder, a))), mean),
     "triangle of an array": (lambda folder, a: OneTriangle(ArrayRows(a), "upper"), upper),
     "triangle, store": (lambda folder, a: OneTriangle(open_rows(ours(folder, a)), "upper"), upper),
+    "subset, store": (lambda folder, a: Subset(open_rows(ours(folder, a)), FEW), lambda a: a[np.ix_(FEW, FEW)]),
+    "subset of an array": (lambda folder, a: Subset(ArrayRows(a), FEW), lambda a: a[np.ix_(FEW, FEW)]),
+    "pairs of an array": (lambda folder, a: open_pairs(coo_array(listed(a))), listed_pairs),
     "zero diagonal": (lambda folder, a: ZeroDiagonal(open_rows(ours(folder, a))), hollow),
     "zero diagonal, triangle of an array": (
         lambda folder, a: ZeroDiagonal(OneTriangle(ArrayRows(a), "upper")),
@@ -290,6 +311,15 @@ class TestComputedMatrices(Suite):
     @pytest.fixture
     def expected(self):
         return distances()
+
+
+@pytest.mark.parametrize("name", ["geodesics of an array"])
+class TestGeodesics(Suite):
+    sources, content = {"geodesics of an array": lambda folder, x: open_geodesics(x, 8)}, staticmethod(points)
+
+    @pytest.fixture
+    def expected(self):
+        return shortest_path(kneighbors_graph(points(), 8, mode="distance"), directed=False)
 
 
 @pytest.mark.parametrize("name", OF_POINTS)
