@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from psmds_dist.api.dimensions import Dimensions, dimensions
     from psmds_dist.api.embed import Embedding
     from psmds_dist.api.estimator import PatternSearchMDS
+    from psmds_dist.api.plot import plot
     from psmds_dist.api.quality import measure, quality
     from psmds_dist.api.results import Result, read_result
     from psmds_dist.core.errors import (
@@ -82,6 +83,7 @@ _HOMES = {
     "open_pairs": "data.pairs",
     "open_points": "data.points",
     "open_rows": "data.store",
+    "plot": "api.plot",
     "quality": "api.quality",
     "read_result": "api.results",
     "smacof": "api.compare",
@@ -126,6 +128,7 @@ __all__ = [
     "open_pairs",
     "open_points",
     "open_rows",
+    "plot",
     "quality",
     "read_result",
     "smacof",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from measures import stress
-from methods import DEFAULT, METHODS, PAPER, Problem
+from methods import ALL, DEFAULT, PAPER, Problem
 from scipy.spatial.distance import pdist, squareform
 from study import Cell, Study, claim, failures, median, spread, table
 
@@ -88,7 +88,7 @@ def run(study: Study) -> str:
 
 
 def _of(study: Study, name: str, data: tuple[np.ndarray, np.ndarray]) -> str:
-    methods = [ORIGINAL, *study.pick(list(METHODS), [DEFAULT, PAPER, "SMACOF", "truncated SVD"])]
+    methods = [ORIGINAL, *study.pick(list(ALL), [DEFAULT, PAPER, "SMACOF", "truncated SVD"])]
     found = {method: [solve(study, name, data, method, seed) for seed in study.seeds] for method in methods}
     rows = [
         [

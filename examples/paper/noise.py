@@ -40,7 +40,7 @@ def _shapes(study: Study) -> str:
     text += table(["method", *heads], rows) + "\n"
     text += no_worse(found)
     kept = {name: median(found[name][DEFAULT], measure[name]) for name in NOISE}
-    recovered = all(value > 0.9 if name == "clusters" else value < 0.05 for name, value in kept.items())
+    recovered = all(value > 0.99 if name == "clusters" else value < 0.05 for name, value in kept.items())
     return text + claim(
         "pattern search keeps the shapes under this noise.",
         recovered,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from psmds_dist.api.export import MapTable
 from psmds_dist.api.init import Start, choose_start, memory_of_run, wanted_start, warm_up_start
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
@@ -101,6 +102,10 @@ class Embedding:
 
     over: dict[str, int] = field(default_factory=dict)
     """Bytes by which some of them took more than planned, see `psmds_dist.planning.memory.exceeded`."""
+
+    def to_frame(self) -> Any:
+        """Return a data frame of pandas: coordinates and point stress, with ids as its index."""
+        return MapTable(self.solution.embedding, self.ids, self.solution.stress.point_stress).to_frame()
 
     @property
     def certificate_missing(self) -> bool:

@@ -28,6 +28,7 @@ from psmds_dist.data.coordinates import Coordinates, read_coordinates
 from psmds_dist.data.ids import check_ids
 from psmds_dist.data.labels import labels_for
 from psmds_dist.kernels.jit import available_threads
+from psmds_dist.kernels.warm import warm_up_rating
 from psmds_dist.planning.memory import Plan, rated
 from psmds_dist.solver.quality import AllRows, RateRows, Rating, SomeRows, rate
 
@@ -259,6 +260,7 @@ def assess(source: RowSource, embedding: Any, executor: Executor, wanted: Wanted
     x = embed.usable_map(embedding, source.n)
     context = RunContext.of(executor, memory_limit)
     count, ranked, threads = wanted.rows.size, wanted.ranked.size, available_threads()
+    executor.warm_up(partial(warm_up_rating, source.dtype.name))
     needs = rated(stored(source), count, x.shape[1], wanted.n_neighbors, ranked, threads)
     plan = Plan.of(context.limit, needs, executor.n_workers, source.read_profile.read_amplification, again=False)
     rating, _ = context.run(plan, source, partial(_rate, source, x, executor, wanted, plan))

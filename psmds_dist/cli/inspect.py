@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from psmds_dist.cli.options import ClusterOptions, RuleOptions, accept, option, overwrite_option
-from psmds_dist.cli.output import print_result, print_status
+from psmds_dist.cli.output import print_note, print_result, print_status
 from psmds_dist.cli.session import open_executor, require_output, with_matrices_beside
 from psmds_dist.core.errors import InputError
 
@@ -263,17 +263,33 @@ def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
 @click.command()
 @click.argument("result", type=click.Path(exists=True))
 @click.argument("output", type=click.Path(dir_okay=False))
+@click.option(
+    "--format",
+    type=click.Choice(["csv", "tsv", "npy", "parquet", "json", "geojson", "ordination"]),
+    help="Format of OUTPUT [default: its suffix].",
+)
+@click.option(
+    "--join",
+    "metadata",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Add columns of this .csv or .tsv by id.",
+)
 @click.option("--sort", is_flag=True, help="Sort the rows by x1: the order of a map in one dimension.")
 @overwrite_option
-def export(result: str, output: str, sort: bool, overwrite: bool) -> None:
+def export(result: str, output: str, format: str | None, metadata: str | None, sort: bool, overwrite: bool) -> None:
     """Write the coordinates of RESULT to the file OUTPUT.
 
-    OUTPUT ends in .csv or .tsv (with ids and point stress), or in .npy. Control characters in ids are escaped. An id
-    that a spreadsheet would read as a formula gets a leading apostrophe, which --ids OUTPUT removes again; signed
-    numbers are left unchanged.
+    OUTPUT ends in .csv, .tsv, .parquet or .json (with ids and point stress), .geojson (points of a plane, not of the
+    globe) or .npy; '--format ordination' is scikit-bio's text for Emperor and QIIME 2. In .csv and .tsv, control
+    characters in ids are escaped, and an id that a spreadsheet would read as a formula gets a leading apostrophe, which
+    --ids OUTPUT removes again; signed numbers are left unchanged.
     """
     from psmds_dist.api.results import export_stored
 
-    require_output(output, overwrite, result)
-    export_stored(result, output, sort=sort)
+    require_output(output, overwrite, result, *filter(None, [metadata]))
+    missing = export_stored(result, output, sort=sort, format=format, metadata=metadata)
+    if missing:
+        print_note(f"{missing:,} points are not in {metadata}; their cells are empty")
+    if format == "ordination":
+        print_note("a map of stress has no eigenvalues; in their place are the sums of squares of its axes")
     print_status(f"{output}: coordinates of {result}")

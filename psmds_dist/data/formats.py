@@ -29,7 +29,8 @@ _FRAME = _SAVED.format(array="frame.to_numpy()")
 _AS_TEXT = "converters={0: str}, keep_default_na=False, na_values=''"
 """How pandas keeps names as text; since its version 3 a converter alone makes ``NA`` a missing value."""
 
-_IN_R = "write it in R with `write.csv(as.matrix(d), 'matrix.csv')`, then convert that file"
+_IN_R = "write it in R with `write.csv(as.matrix(d), 'matrix.csv')`, which 'psmds ingest' reads"
+_INGEST = "a matrix of dissimilarities is stored with 'psmds ingest' first"
 
 _BINARY: tuple[tuple[bytes, Kind], ...] = (
     (b"PAR1", ("a Parquet file", "read it with `frame = pandas.read_parquet(PATH)`" + _FRAME)),
@@ -151,14 +152,10 @@ def _plain(path: str, head: bytes) -> Kind:
 def _hdf5(path: str) -> Kind:
     if path.lower().endswith(".h5ad"):
         return "an AnnData file", (
-            f"save its points with `numpy.save('points.npy', anndata.read_h5ad({path!r}).obsm['X_pca'])` and use psmds "
-            "distances or psmds landmarks fit --metric"
+            f"{_INGEST}; save points with `numpy.save('points.npy', anndata.read_h5ad({path!r}).obsm['X_pca'])` and "
+            "use psmds distances or psmds landmarks fit --metric"
         )
-    return "an HDF5 file", (
-        f"save its matrix with `numpy.save('matrix.npy', h5py.File({path!r})['matrix'][:])`, and its names for --ids "
-        f"with `numpy.save('ids.npy', h5py.File({path!r})['order'].asstr()[:].astype(str))`, where 'matrix' and "
-        "'order' are the names that UniFrac uses"
-    )
+    return "an HDF5 file", _INGEST
 
 
 def _zipped(path: str) -> Kind:
@@ -166,14 +163,11 @@ def _zipped(path: str) -> Kind:
     with suppress(zipfile.BadZipFile, OSError), zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     arrays = [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
-    if {"indices", "indptr"}.issubset(arrays):
-        return (
-            "a sparse matrix in an .npz file",
-            "save all dissimilarities with numpy.save instead",
-        )
+    if {"format", "shape", "data"}.issubset(arrays):
+        return "a sparse matrix in an .npz file", _INGEST
     if arrays:
         return f"an .npz file with {', '.join(map(repr, arrays[:5]))}", (
-            f"save one array of it: `numpy.save('matrix.npy', numpy.load({path!r})[{arrays[0]!r}])`"
+            f"{_INGEST}, or save one array of it: `numpy.save('matrix.npy', numpy.load({path!r})[{arrays[0]!r}])`"
         )
     if "xl/workbook.xml" in names:
         return "an Excel file", (
@@ -195,11 +189,7 @@ def _compressed(path: str, inside: bytes) -> Kind:
 def _text(path: str, text: str) -> Kind:
     lines = content_lines(text)
     if is_phylip(lines):
-        return "a PHYLIP distance matrix", (
-            f"read it with `matrix = skbio.DistanceMatrix.read({path!r}, format='phylip_dm')`"
-            + _SAVED.format(array="matrix.data")
-            + " and its names for --ids with `numpy.save('ids.npy', matrix.ids)`"
-        )
+        return "a PHYLIP distance matrix", _INGEST
     separator, cells = _split(lines)
     blanks = separator == " "
     cut = len(text) > HEAD // 2
@@ -212,16 +202,16 @@ def _text(path: str, text: str) -> Kind:
         delimiter = "" if blanks else f", delimiter={separator!r}"
         return (
             "a table of numbers as text",
-            f"save it with `numpy.save('matrix.npy', numpy.loadtxt({path!r}{delimiter}))`",
+            f"{_INGEST}; save other tables with `numpy.save('matrix.npy', numpy.loadtxt({path!r}{delimiter}))`",
         )
     long_header = cut and len(lines) == 1 and len(cells[0]) > 2
     if not long_header and not any(_is_number(cell) for row in cells[1:] for cell in row[1:]):
         return "a text file without a table of numbers", "check its path (a list of names goes with --ids)"
     if body and all(len(row) == len(cells[0]) + 1 for row in body):
-        return "a table as R's write.table makes it, without a heading over its names", _IN_R
+        return "a table as R's write.table makes it, without a heading over its names", _INGEST
     ids = f" and give --ids {path}" if path.lower().endswith((".csv", ".tsv")) else ""
     recipe = table_recipe(path, r"\s+" if blanks else separator)
-    return "a table as text", f"read it with `{recipe}`{_FRAME}{ids}"
+    return "a table as text", f"{_INGEST}; read other tables with `{recipe}`{_FRAME}{ids}"
 
 
 def _split(lines: list[str]) -> tuple[str, list[list[str]]]:
@@ -232,8 +222,10 @@ def _split(lines: list[str]) -> tuple[str, list[list[str]]]:
 
 def is_pairs(lines: list[str]) -> bool:
     """Whether lines are an edge list: two names or whole numbers and a number each."""
-    body = _split(lines)[1][1:-1] if lines else []
-    return len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) and _are_names(row[:2]) for row in body)
+    body = _split(lines)[1][1:] if lines else []
+    body = body[:-1] if len(body) > 4 else body  # the last line may be cut
+    named = len(body) > 3 or not all(_is_number(cell) for row in body for cell in row[:2])  # or a heading over 3 points
+    return named and len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) and _are_names(row[:2]) for row in body)
 
 
 def _are_names(cells: list[str]) -> bool:

@@ -120,6 +120,6 @@ class FromSimilarities(WrappedSource):
             return
         i, j = np.unravel_index(int(wrong.argmax()), wrong.shape)
         raise InputError(
-            f"similarity {self.rule!r} (--similarity) is for values {rule.range}, but row {lo + i} has {values[i, j]:g} "
-            f"in column {j}; use 'max-s', or scale the matrix first (percentages are divided by 100)."
+            f"similarity {self.rule!r} (--similarity) is for values {rule.range}, but row {lo + i} has "
+            f"{values[i, j]:g} in column {j}; use 'max-s', or scale the matrix first (percentages are divided by 100)."
         )

@@ -3,9 +3,12 @@
 import copy
 from functools import partial
 
+import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
+from scipy import sparse
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import pdist, squareform
@@ -25,6 +28,7 @@ from psmds_dist import (
     open_points,
     open_rows,
 )
+from psmds_dist.data.similarities import FromSimilarities
 from psmds_dist.data.sources import open_npy
 from psmds_dist.data.store import create, open_panel, open_table
 from psmds_dist.data.transforms import OneTriangle, Subset, Symmetrized, ZeroDiagonal
@@ -46,6 +50,10 @@ def distances(seed=0):
     return squareform(pdist(points(seed)))
 
 
+def dense(x):
+    return squareform(pdist(x))
+
+
 def skewed(seed=0):
     """A matrix whose entries all differ from each other, with a diagonal."""
     return 1 + np.random.default_rng(seed).random((N, N))
@@ -65,6 +73,38 @@ def saved(folder, array):
 def foreign(folder, array, **how):
     zarr.create_array(folder / "foreign.zarr", data=array, **{**TALL, **how})
     return folder / "foreign.zarr"
+
+
+def as_text(folder, array, suffix, separator=",", **how):
+    """A table with names, of pandas, whose columns are in another order than its rows."""
+    names = [f"{k:03d}" for k in range(len(array))]
+    frame = pd.DataFrame(array, names, names)
+    order = np.random.default_rng(2).permutation(len(array))
+    frame.iloc[:, order].to_csv(folder / f"rows{suffix}", sep=separator, **how)
+    return folder / f"rows{suffix}"
+
+
+def as_phylip(folder, array, cells):
+    rows = [" ".join([f"taxon{k}", *map(repr, row[slice(*cells(k))])]) for k, row in enumerate(array.tolist())]
+    (folder / "rows.phylip").write_text("\n".join([str(len(rows)), *rows, ""]))
+    return folder / "rows.phylip"
+
+
+def as_hdf5(folder, array):
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file.create_dataset("matrix", data=array, chunks=(11, 30), dtype=">f8")
+        file["order"] = [f"p{k}" for k in range(len(array))]
+    return folder / "rows.h5"
+
+
+def as_npz(folder, **arrays):
+    np.savez_compressed(folder / "rows.npz", **arrays)
+    return folder / "rows.npz"
+
+
+def as_sparse(folder, array):
+    sparse.save_npz(folder / "sparse.npz", sparse.csr_array(unlisted(array, 0)))
+    return folder / "sparse.npz"
 
 
 def zipped(folder, array):
@@ -118,6 +158,13 @@ def same(array):
     return array
 
 
+def unlisted(array, missing=np.nan):
+    """Large entries, with others missing; the diagonal is zero, since it is not listed."""
+    listed = np.where(array > 1.5, array, missing)
+    np.fill_diagonal(listed, 0)
+    return listed
+
+
 def by_columns(array):
     return array[:, SOME]
 
@@ -139,6 +186,18 @@ MATRICES = {
     "Zarr, format 2": (lambda folder, a: open_matrix(foreign(folder, a, zarr_format=2)), same),
     "Zarr, sharded": (lambda folder, a: open_matrix(foreign(folder, a, chunks=(10, 35), shards=(20, 70))), same),
     "Zarr, zipped": (lambda folder, a: open_matrix(zipped(folder, a)), same),
+    "CSV": (lambda folder, a: open_matrix(as_text(folder, a, ".csv"), "float64"), same),
+    "TSV, compressed": (lambda folder, a: open_matrix(as_text(folder, a, ".tsv.gz", "\t")), same),
+    "decimal commas": (lambda folder, a: open_matrix(as_text(folder, a, ".csv", ";", decimal=",")), same),
+    "symmetrized CSV": (lambda folder, a: Symmetrized(open_matrix(as_text(folder, a, ".csv"))), mean),
+    "PHYLIP": (lambda folder, a: open_matrix(as_phylip(folder, a, lambda k: (0, N)), "float64"), same),
+    "HDF5": (lambda folder, a: open_matrix(as_hdf5(folder, a), "float64"), same),
+    ".npz": (lambda folder, a: open_matrix(as_npz(folder, D=a), "float64"), same),
+    "sparse": (lambda folder, a: open_matrix(as_sparse(folder, a)), unlisted),
+    "similarities, converted": (
+        lambda folder, a: FromSimilarities(open_matrix(saved(folder, a), "float64"), "max-s", 2.0, np.dtype("f4")),
+        lambda a: 2 - a,
+    ),
     "wrapped array": (lambda folder, a: WrappedSource(ArrayRows(a)), same),
     "symmetrized array": (lambda folder, a: Symmetrized(ArrayRows(a)), mean),
     "symmetrized, .npy": (lambda folder, a: Symmetrized(open_npy(saved(folder, a))), mean),
@@ -174,6 +233,12 @@ COMPUTED = {
     "condensed array": lambda folder, x: ArrayRows(pdist(x)),
     "condensed .npy": lambda folder, x: open_npy(saved(folder, pdist(x)), "float64"),
     "points": lambda folder, x: open_points(saved(folder, x)),
+    "condensed .npz": lambda folder, x: open_matrix(as_npz(folder, D=pdist(x)), "float64"),
+    "lower triangle": lambda folder, x: open_matrix(as_phylip(folder, dense(x), lambda k: (0, k))),
+    "lower triangle, diagonal": lambda folder, x: open_matrix(
+        as_phylip(folder, dense(x), lambda k: (0, k + 1)), "float64"
+    ),
+    "upper triangle": lambda folder, x: open_matrix(as_phylip(folder, dense(x), lambda k: (k + 1, N)), "float64"),
 }
 
 OF_POINTS = {

@@ -97,9 +97,10 @@ def form_of(rows: Sequence[Row], path: str) -> Form:
     if form is not None:
         return form
     n, (width, count) = len(rows), Counter(row.cells for row in rows).most_common(1)[0]
-    if 2 * count > n and width != n:
+    right = [sum(row.cells == form.cells(k, n) for k, row in enumerate(rows)) for form in FORMS]
+    if count > max(right):
         raise InputError(_not_square(rows, width, path))
-    form = max(FORMS, key=lambda form: sum(row.cells == form.cells(k, n) for k, row in enumerate(rows)))
+    form = FORMS[right.index(max(right))]
     k = next(k for k, row in enumerate(rows) if row.cells != form.cells(k, n))
     wanted = f"{form.cells(k, n)}, as {form.name} of {n} points has"
     raise InputError(_ragged(rows, k, wanted, path))

@@ -51,7 +51,7 @@ def open_npz(path: str, name: str | None, dtype: str) -> RowSource:
         When there is no such array.
     """
     names, identity = arrays_in(path), file_identity(path)
-    if {"indices", "indptr", "data", "shape"}.issubset(names) and name is None:
+    if name is None and {"format", "shape", "data"}.issubset(names):  # of scipy.sparse.save_npz
         with _damage_told(path):
             shape = tuple(np.load(path, allow_pickle=False)["shape"].tolist())
         load, content = partial(_compressed, path), f"sparse {identity} {dtype}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from psmds_dist.core.arrays import fill
 from psmds_dist.core.sources import ReadProfile, RowSource
-from psmds_dist.core.types import Rows
+from psmds_dist.core.types import Floats, Rows
 from psmds_dist.data.readers.index import Index
 from psmds_dist.data.readers.matrix import PARSED_BYTES, TextMatrix
 from psmds_dist.data.readers.text import TextFile
@@ -76,10 +76,20 @@ class TextRows(RowSource):
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        for first, values in self._steps(lo, hi):
+            fill(out[first - lo : first - lo + len(values)], values)
+
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row, in a pass over the file."""
+        for first, values in self._steps(0, self.n):
+            fill(out[: hi - lo, first : first + len(values)], values[:, lo:hi].T)
+
+    def _steps(self, lo: int, hi: int) -> Iterator[tuple[int, Floats]]:
+        """Yield some rows at a time, with columns in the order of rows."""
         columns = self.text.index.columns
         for first, rows in self.text.read(lo, hi):
             values = np.concatenate(rows).reshape(len(rows), self.n)
-            fill(out[first - lo : first - lo + len(rows)], values if columns is None else values[:, columns])
+            yield first, values if columns is None else values[:, columns]
 
 
 def open_text(path: str, scan: Scan, dtype: str, kind: str) -> RowSource:

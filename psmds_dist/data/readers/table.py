@@ -15,10 +15,11 @@ from psmds_dist.data.readers.index import Index, Row, fitting_form, form_of, rec
 from psmds_dist.data.readers.text import Line, TextFile, as_name
 
 SNIFFED_LINES, SNIFFED_CELLS = 20, 50
-DIALECTS = [
-    Dialect(delimiter, decimal) for delimiter in ("\t", ";", ",", None) for decimal in ".," if delimiter != decimal
-]
+DELIMITERS = ("\t", ";", ",", None)
 """In the order in which they are tried: a comma may be the decimal mark of the others."""
+
+ENOUGH = 0.6
+"""Share of cells that are numbers where a delimiter is the right one; some may be damaged."""
 
 _QUOTED = re.compile(rb'\s*"((?:[^"]|"")*)"')
 _WORD = re.compile(rb"\s*(\S*)")
@@ -86,19 +87,21 @@ def sniff(file: TextFile) -> Dialect:
     InputError
         When the cells are no numbers, whatever separates them.
     """
-    found = next((dialect for dialect in DIALECTS if _fits(dialect, file)), None)
-    if found is None:
-        raise InputError(f"{file.path} is a text file without a table of numbers; check its path.")
-    return found
+    for delimiter in DELIMITERS:
+        dialects = [Dialect(delimiter, decimal) for decimal in ".," if decimal != delimiter]
+        shares = [_share_of_numbers(dialect, file) for dialect in dialects]
+        if max(shares) >= ENOUGH:
+            return dialects[shares.index(max(shares))]
+    raise InputError(f"{file.path} is a text file without a table of numbers; check its path.")
 
 
-def _fits(dialect: Dialect, file: TextFile) -> bool:
-    """Whether the first lines have several cells, and numbers in all but the first."""
+def _share_of_numbers(dialect: Dialect, file: TextFile) -> float:
+    """How many of the cells in the first lines are numbers, beside names; zero where nothing is delimited."""
     lines = islice(_whole(_content(file), dialect), SNIFFED_LINES)
     entries = _without_comments([_entry(line, dialect) for line in lines], dialect)
-    numbers = [cell for entry in entries[1:] or entries for cell in _last_cells(entry, dialect)]
+    found = [cell for entry in entries[1:] or entries for cell in _last_cells(entry, dialect) if cell not in MISSING]
     several = dialect.delimiter is None or any(entry.cells for entry in entries)
-    return several and any(map(is_number, numbers)) and all(is_number(cell) or cell in MISSING for cell in numbers)
+    return sum(map(is_number, found)) / len(found) if several and found else 0.0
 
 
 def _last_cells(entry: _Entry, dialect: Dialect) -> list[str]:
