@@ -153,5 +153,5 @@ def _write_store(
                 memory_limit=memory_limit(cluster, executor),
                 on_progress=show,
             )
-    size = format_bytes(check.n**2 * source.dtype.itemsize)
+    size = format_bytes(check.n**2 * int(check.dtype.removeprefix("float")) // 8)
     output.say(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
