@@ -23,10 +23,10 @@ test-wide: $(READY)
 test-all: test test-wide
 
 # on real schedulers and networks of this machine; what is missing is installed where that is possible, and skipped
-# elsewhere. Links that are cut and nodes that are lost depend on time, so a test that fails is repeated once, and told.
+# elsewhere. Links that are cut and nodes that are lost depend on time: a test that fails is told, and repeated twice.
 test-cluster: $(READY)
 	.ci/clusters
-	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadgroup --reruns 1 tests/lab \
+	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadgroup --reruns 2 tests/lab \
 		--ignore tests/lab/test_containers.py
 
 # builds the image and runs compose.yaml in an engine of its own, which takes minutes and gigabytes

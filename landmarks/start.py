@@ -14,6 +14,7 @@ from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
+from psmds_dist.data.paired import as_matrix
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.planning.cost import Job, Rates, Stage
 from psmds_dist.planning.memory import MemoryRequirement
@@ -46,7 +47,7 @@ class LandmarkStart:
             evaluate=False,
             rough=True,
         )
-        data = MatrixData(source)
+        data = MatrixData(as_matrix(source, config.rule))
         try:
             found = fit(data.trusted(), settings, near, memory_limit=memory_limit)
         except InputError:  # may come of damaged rows, which are reported where checksums are tested

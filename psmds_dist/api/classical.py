@@ -5,9 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from psmds_dist.api.init import Start, memory_of_run
-from psmds_dist.core.config import SolverConfig
+from psmds_dist.api.search import classical_of, read_units
+from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
+from psmds_dist.core.types import InputError
+from psmds_dist.data.paired import as_matrix
+from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels.warm import warm_up_multiply
 from psmds_dist.planning.cost import Job, Rates, Stage, multiplication
 from psmds_dist.planning.memory import MemoryRequirement, with_multiplication
@@ -27,8 +31,10 @@ class ClassicalStart:
 
     def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
         """Find the start; the rows that are cached on the way are those that the solve goes on with."""
+        if config.rule.gaps:
+            return _from_known_pairs(source, config)
         budget = memory_of_run("classical", source, config, executor).budget(memory_limit)
-        objective = Objective(CachedRows(source, budget), executor)
+        objective = Objective(CachedRows(as_matrix(source, config.rule), budget), executor)
         found = classical_scaling(objective, config.n_components, config.seed)
         return Start(found.x, FIRST_RADIUS * found.scale)
 
@@ -48,6 +54,18 @@ class ClassicalStart:
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """What finding the start takes."""
         return multiplication("classical scaling", job, rates, block_vectors(job.n, job.dims), most_passes(job.n))
+
+
+def _from_known_pairs(source: RowSource, config: SolverConfig) -> Start:
+    """Start from a small matrix with gaps, in this process."""
+    if source.n > SMALL_POINTS:
+        raise InputError(
+            f"init='classical' needs every pair of {source.n} points, and estimates missing ones for at most "
+            f"{SMALL_POINTS}: use init='landmarks' or init='random'."
+        )
+    rows, scale = read_units(source, config.rule)
+    found = classical_of(rows, config, InProcessExecutor())
+    return Start(scale * found.x, FIRST_RADIUS * scale)
 
 
 start = ClassicalStart()

@@ -9,8 +9,10 @@ import numpy as np
 from psmds_dist.api.init import Start
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Rows
+from psmds_dist.data.paired import middle_of
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels.jit import parallel_region
@@ -18,6 +20,7 @@ from psmds_dist.kernels.warm import warm_up_gradients, warm_up_multiply, warm_up
 from psmds_dist.planning.cost import POLISH_PASSES, Job, Rates, Stage, searching
 from psmds_dist.planning.memory import MemoryRequirement, with_search
 from psmds_dist.solver.classical import ClassicalMap, classical_scaling
+from psmds_dist.solver.completion import completed
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.search import Found, descents_of, search
 from psmds_dist.solver.tasks import CachedRows
@@ -37,8 +40,8 @@ class SearchStart:
     def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
         """Find the start, the best map of many descents."""
         near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
-        rows, scale = _units(source)
-        classical = _classical(rows, config, near)
+        rows, scale = read_units(source, config.rule)
+        classical = classical_of(rows, config, near)
         with parallel_region(near.threads):
             found = self._search(rows, classical, config)
         radius = scale * max(SETTLE * found.stress, LEAST)
@@ -48,13 +51,13 @@ class SearchStart:
         starts = None if isinstance(config.n_init, str) else config.n_init
         descents = starts or descents_of(len(rows), config.n_components, config.effort)
         early = config.effort != "best"
-        return search(rows, classical.x, config.seed, descents=descents, starts=starts, early=early)
+        return search(rows, classical.x, config.seed, descents=descents, starts=starts, early=early, rule=config.rule)
 
     def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
         """Compile what finding the start calls, in this process."""
         warm_up_multiply("float32")
-        warm_up_search(config.n_components)
-        warm_up_gradients(config.n_components, "float32")
+        warm_up_search(config.n_components, config.rule)
+        warm_up_gradients(config.n_components, "float32", config.rule)
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
         """What a solve needs that begins here."""
@@ -69,22 +72,46 @@ class SearchStart:
         return searching(job, rates, descents_of(job.n, job.dims, "default"))
 
 
-def _units(source: RowSource) -> tuple[Rows, float]:
-    """All rows as multiples of their root mean square, and that."""
+def read_units(source: RowSource, rule: PairRule) -> tuple[Rows, float]:
+    """All rows, with dissimilarities as multiples of the root mean square of those that are known, and that."""
     rows: Rows = np.empty(source.shape, source.dtype)
     for block in range(source.layout.count):  # in the portions that the plan of memory knows
         lo, hi = source.layout.bounds(block)
         source.read(lo, hi, rows[lo:hi])
-    np.fill_diagonal(rows, 0)
-    largest = float(rows.max())
-    rows /= largest  # squares of extreme numbers overflow or vanish
-    share = math.sqrt(float(np.einsum("ij,ij->", rows, rows, dtype=np.float64)) / (source.n * (source.n - 1)))
-    rows /= share
+    for part in range(1 + rule.bounded):
+        np.fill_diagonal(rows[:, part * source.n :], 0)
+    values = rows[:, : (1 + rule.bounded) * source.n]
+    largest = float(np.nanmax(_estimates(rows, rule)))
+    values /= largest  # squares of extreme numbers overflow or vanish
+    share = math.sqrt(_mean_square(_estimates(rows, rule)))
+    values /= share
     return rows.astype(np.float32, copy=False), largest * share
 
 
-def _classical(rows: Rows, config: SolverConfig, executor: InProcessExecutor) -> ClassicalMap:
-    cached = CachedRows(ArrayRows(rows, "float32"), budget=2 * rows.nbytes)
+def _estimates(rows: Rows, rule: PairRule) -> Rows:
+    """One dissimilarity for each pair, NaN where it is missing."""
+    n = len(rows)
+    values = middle_of(rows, n, rule)
+    if rule.weighted:
+        values = np.where(rows[:, -n:] > 0, values, np.nan)
+        np.fill_diagonal(values, 0)
+    return values
+
+
+def _mean_square(values: Rows) -> float:
+    """Mean square of the entries that are known, without the diagonal."""
+    n = len(values)
+    total, pairs = float(np.einsum("ij,ij->", values, values, dtype=np.float64)), n * (n - 1)
+    if math.isnan(total):
+        known = values[~np.isnan(values)].astype(float)
+        total, pairs = float(known @ known), known.size - n
+    return total / pairs
+
+
+def classical_of(rows: Rows, config: SolverConfig, executor: InProcessExecutor) -> ClassicalMap:
+    """Map by classical scaling of rows as `read_units` returns them, with estimates of missing dissimilarities."""
+    matrix = completed(_estimates(rows, config.rule))
+    cached = CachedRows(ArrayRows(matrix, "float32"), budget=2 * matrix.nbytes)
     return classical_scaling(Objective(cached, executor), config.n_components, config.seed)
 
 

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import GEODESIC, ClusterOptions, GraphOptions, TargetOptions, accept, dtype_option
+from psmds_dist.cli.options import (
+    GEODESIC,
+    ClusterOptions,
+    GraphOptions,
+    TargetOptions,
+    accept,
+    disconnected_option,
+    dtype_option,
+    format_option,
+)
 from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
 from psmds_dist.utils.atomic import folder_above
@@ -70,8 +79,14 @@ def _note_left_out(source: Geodesics, output: TargetOptions) -> None:
 
 
 @click.command()
-@click.argument("matrix", type=click.Path(exists=True))
+@click.argument("matrix", type=click.Path())
 @click.argument("target", type=click.Path())
+@format_option
+@click.option(
+    "--similarity",
+    metavar="RULE",
+    help="MATRIX holds similarities s: store 1-s, 'sqrt(1-s)', 'sqrt(2(1-s))', '-log s', 'max-s' or '1/s'.",
+)
 @click.option("--symmetrize", is_flag=True, help="Replace the two entries of each pair by their mean.")
 @click.option(
     "--triangle",
@@ -79,29 +94,43 @@ def _note_left_out(source: Geodesics, output: TargetOptions) -> None:
     help="Mirror this triangle and ignore the other; 'auto' mirrors the only one that is filled.",
 )
 @click.option("--zero-diagonal", is_flag=True, help="Set the diagonal to zero.")
+@disconnected_option
 @dtype_option
 @accept(TargetOptions, "output")
 @accept(ClusterOptions, "cluster")
 def ingest(
     matrix: str,
     target: str,
+    format: str | None,
+    similarity: str | None,
     symmetrize: bool,
     triangle: str | None,
     zero_diagonal: bool,
+    disconnected: str,
     dtype: str,
     output: TargetOptions,
     cluster: ClusterOptions,
 ) -> None:
     """Check MATRIX and write it to the store TARGET.
 
-    MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array, also in a .zip archive. It is read in
-    blocks and never loaded as a whole. After an interruption, rerun the same command to continue.
+    MATRIX is a Zarr array, also in a .zip archive, or a file: .npy, square or in SciPy's condensed form; CSV, TSV or a
+    table between blanks, with or without names; a PHYLIP matrix; .npz or HDF5 (of UniFrac, scikit-bio, AnnData), of
+    several matrices with the name of one: file.h5::name. Text may be compressed, and a triangle, which is unpacked in
+    TMPDIR first. Empty cells and NA are missing pairs. A matrix is read in blocks and never loaded as a whole. After an
+    interruption, rerun the same command to continue.
     """
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
     from psmds_dist.ingest.build import build
 
-    write = partial(build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal)
-    _write_store(write, open_matrix(matrix, dtype), target, output, cluster)
+    write = partial(
+        build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal, disconnected=disconnected
+    )
+    if similarity is None:
+        source = open_matrix(matrix, dtype, format)
+    else:
+        source = open_matrix(matrix, "float64", format)
+        write = partial(write, similarity=similarity, dtype=dtype)
+    _write_store(write, source, target, output, cluster)
 
 
 def _write_store(
@@ -130,4 +159,5 @@ def _write_store(
                 on_progress=show,
             )
     size = format_bytes(check.n**2 * source.dtype.itemsize)
-    output.say(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+    known = f", {check.known_pairs:,} known pairs" if check.missing else ""
+    output.say(f"{target}: {check.n:,} points{known}, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")

@@ -123,7 +123,7 @@ def _of_matrix(matrix: str, options: PlanOptions) -> _Input:
     from psmds_dist.core.types import InputCheck
     from psmds_dist.core.validation import require_dims
     from psmds_dist.data.cache import stored
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
     from psmds_dist.ingest.passes import known_check
 
     source = open_matrix(matrix)

@@ -7,6 +7,7 @@ import numbers
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.types import InputError
 
 
@@ -61,6 +62,8 @@ class SolverConfig:
         Whether the solve ends at a local minimum to many digits; ``"auto"`` does where that is cheap, see `polishes`.
     seed : int
         Key of every random number.
+    rule : PairRule
+        What a pair of points costs, and which numbers a row holds about it.
     """
 
     n_components: int = 2
@@ -75,6 +78,7 @@ class SolverConfig:
     effort: str = "default"
     polish: bool | str = "auto"
     seed: int = 0
+    rule: PairRule = PLAIN
 
     def __post_init__(self) -> None:
         plain: dict[str, int | float] = {
@@ -113,15 +117,20 @@ class SolverConfig:
         return self.moves == "guided" or (self.moves == "auto" and self.n_components >= GUIDED_FROM)
 
     def polishes(self, n: int) -> bool:
-        """Whether a solve of ``n`` points ends with a polish: by default for small ones, unless its end was given."""
+        """Whether a solve of ``n`` points ends with a polish: by default for small ones, unless its end was given.
+
+        Losses without a continuous derivative have none.
+        """
+        if not self.rule.facts.smooth:
+            return False
         if isinstance(self.polish, bool):
             return self.polish
         usual = self.bad_moves and self.radius_tol is None and self.effort != "quick"
         return usual and (n <= SMALL_POINTS or self.effort == "best")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a plain dictionary, for attributes and logs."""
-        return asdict(self)
+        """Return a plain dictionary, for attributes and logs; with the rule where it is another than the plain one."""
+        return {name: value for name, value in asdict(self).items() if name != "rule" or not self.rule.plain}
 
 
 MOVES = ("auto", "axes", "guided")

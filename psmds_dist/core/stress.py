@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from psmds_dist.core.types import Floats
+
+if TYPE_CHECKING:
+    from psmds_dist.core.quality import Quality
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,13 @@ class Stress:
     point_stress : (n,) ndarray
         The same of each point's own row, ``sqrt(sum_j (t_ij - d_ij)^2 / sum_j t_ij^2)``; 0 for a row of zeros
         that is met exactly, infinite for one that is not.
+    error : float
+        The objective of a solve as a mean over pairs: that of their losses, with their weights. It is ``mse`` where the
+        loss is the squared error.
+
+    Where pairs have weights, sums are weighted and means divide by ``n / (n - 1)`` times the sum of the weights, which
+    is ``n^2`` for weights of one. A missing pair has the weight 0. Where pairs have bounds, ``t`` is the value between
+    them that is nearest to ``d``.
     """
 
     mse: float
@@ -35,24 +46,34 @@ class Stress:
     stress1: float
     normalized_stress: float
     point_stress: Floats
+    error: float = math.nan
 
     @classmethod
     def from_row_sums(cls, sums: Floats) -> Stress:
-        """Stress from the ``(n, 3)`` row sums of `psmds_dist.kernels.moves.row_sums`."""
-        error, embedded, given = (float(total) for total in sums.sum(axis=0))
+        """Stress from the row sums of `psmds_dist.kernels.moves.row_sums` or `psmds_dist.kernels.loss.row_sums`."""
+        objective, embedded, given, *others = (float(total) for total in sums.sum(axis=0))
+        pairs, error = counted_pairs(sums), others[0] if others else objective
+        squares = sums[:, 3] if others else sums[:, 0]
         return cls(
-            mse=error / len(sums) ** 2,
+            mse=error / pairs,
             raw_stress=error / 2,
             stress1=float(_root_ratio(np.array(error), np.array(embedded))),
             normalized_stress=float(_root_ratio(np.array(error), np.array(given))),
-            point_stress=_root_ratio(sums[:, 0], sums[:, 2]),
+            point_stress=_root_ratio(squares, sums[:, 2]),
+            error=objective / pairs,
         )
 
     @classmethod
     def unknown(cls, n: int) -> Stress:
         """Stress that was not measured: NaN throughout."""
         nan = float("nan")
-        return cls(nan, nan, nan, nan, np.full(n, nan))
+        return cls(nan, nan, nan, nan, np.full(n, nan), nan)
+
+
+def counted_pairs(sums: Floats) -> float:
+    """Ordered pairs that means are over, from row sums: ``n^2``, or ``n / (n - 1)`` times the sum of the weights."""
+    n = len(sums)
+    return float(n * n) if sums.shape[1] == 3 else float(sums[:, 4].sum()) * n / (n - 1)
 
 
 def _root_ratio(error: Floats, total: Floats) -> Floats:
@@ -96,7 +117,7 @@ def turned(x: Floats, centre: Floats, axes: Floats) -> Floats:
     return result
 
 
-def worst_points(stress: Stress, ids: Sequence[str] | None, count: int) -> list[tuple[str, float]]:
+def worst_points(stress: Stress | Quality, ids: Sequence[str] | None, count: int) -> list[tuple[str, float]]:
     """Names and stress of the points that fit worst, highest first; row numbers where there are no names."""
     order = np.argsort(-stress.point_stress, kind="stable")[:count]
     return [(ids[k] if ids else str(k), float(stress.point_stress[k])) for k in order]

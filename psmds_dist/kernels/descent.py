@@ -17,6 +17,7 @@ from numba import prange
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.gradient import row_gradient
 from psmds_dist.kernels.jit import kernel, tile
+from psmds_dist.kernels.loss import RowForm, point_gains, point_gradient
 from psmds_dist.kernels.moves import WIDE_TILE, tile_2d, tile_3d, tile_any
 
 
@@ -138,4 +139,89 @@ def descend(
         error = before
         for _ in range(sweeps):
             error = pull_epoch(rows, x[k], orders[k], axes, pull, squares, distances, gains[:dims])
+        errors[k] = error
+
+
+@tile
+def rule_search_epoch(
+    rows: Rows, x: Rows, order: Ints, axes: Ints, r: Any, loss: Any, form: RowForm, scratch: Rows, gains: Floats
+) -> Any:
+    """`search_epoch` by any rule."""
+    total = 0.0
+    for i in order:
+        total += point_gains(rows[i], x, i, r, axes, loss, form, scratch, gains)
+        best = gains.argmin()
+        x[best // 2, i] += r if best % 2 == 0 else -r
+    return total
+
+
+@tile
+def rule_pull_epoch(
+    rows: Rows,
+    x: Rows,
+    order: Ints,
+    axes: Ints,
+    pulls: Rows,
+    loss: Any,
+    form: RowForm,
+    scratch: Rows,
+    gradient: Floats,
+) -> Any:
+    """`pull_epoch` by any rule; each point has a step of its own."""
+    total = 0.0
+    for i in order:
+        total += point_gradient(rows[i], x, i, axes, loss, form, scratch, gradient)
+        for axis in range(x.shape[0]):
+            x[axis, i] -= pulls[i] * gradient[axis]
+    return total
+
+
+@kernel
+def descend_by_rule(
+    rows: Rows,
+    x: Rows,
+    orders: Ints,
+    radii: Rows,
+    eps: float,
+    end: Any,
+    settled: float,
+    max_epochs: int,
+    sweeps: int,
+    pulls: Rows,
+    loss: Any,
+    form: RowForm,
+    errors: Floats,
+) -> None:
+    """Descend from several starts to maps, by any rule.
+
+    Arguments as in `descend`, but for these.
+
+    Parameters
+    ----------
+    rows : (n, k n) float32
+        Dissimilarities, or bounds, and weights, as ``form`` says.
+    settled : float
+        The search ends when the radius comes down to this multiple of the root of the error.
+    pulls : (n,) float32
+        Step of majorization of each point, as a share of the gradient: ``relaxation / sum_j w_ij``.
+    loss, form
+        As in `psmds_dist.kernels.loss.propose`.
+    """
+    dims = x.shape[1]
+    axes = np.arange(dims)
+    for k in prange(x.shape[0]):
+        scratch = np.empty((5, WIDE_TILE), x.dtype)
+        gains = np.empty(2 * dims)
+        r = radii[k]
+        before = np.inf
+        for _ in range(max_epochs):
+            error = rule_search_epoch(rows, x[k], orders[k], axes, r, loss, form, scratch, gains)
+            if not before - error > eps * error:
+                r = r * np.float32(0.5)
+                if r <= end or r <= settled * np.sqrt(error):
+                    break
+            before = error
+        error = before
+        for _ in range(sweeps):
+            error = rule_pull_epoch(rows, x[k], orders[k], axes, pulls, loss, form, scratch, gains[:dims])
         errors[k] = error

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from psmds_dist.kernels.descent import descend
-from psmds_dist.kernels.gradient import row_gradients
-from psmds_dist.kernels.guided import guide
+from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.kernels.moves import propose, row_sums
 from psmds_dist.kernels.multiply import multiply_squares
+from psmds_dist.kernels.neighbors import rate_rows
+from psmds_dist.kernels.pairs import DescentPlan, kernels_of
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 
 
-def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = False) -> None:
+def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = False, rule: PairRule = PLAIN) -> None:
     """Compile what a solve will call, on a matrix of four points.
 
     Parameters
@@ -26,16 +25,19 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
         Axes that an epoch tries; the last ones of a monotone solve try all.
     guided : bool
         Whether points follow their gradients; such a solve begins or ends along axes.
+    rule : PairRule
+        What a pair costs.
     """
-    rows = np.zeros((4, 4), dtype)
+    kernels = kernels_of(rule, 1.0)
+    rows = np.ones((4, 4 * rule.parts), dtype)
     points = np.arange(4)
     x = np.zeros((n_components, 4))
     with parallel_region():
         for arithmetic in {dtype, "float64"}:
-            for moves in (propose, guide) if guided else (propose,):
+            for moves in (kernels.propose, kernels.guide) if guided else (kernels.propose,):
                 for tried in {axes, n_components}:
                     moves(rows, points, points, x.astype(arithmetic), 1.0, np.arange(tried))
-        row_sums(rows, points, points, x)
+        kernels.row_sums(rows, points, points, x)
 
 
 def warm_up_multiply(dtype: str) -> None:
@@ -45,19 +47,28 @@ def warm_up_multiply(dtype: str) -> None:
         multiply_squares(np.zeros((4, 4), dtype), points, points, np.zeros((1, 4)))
 
 
-def warm_up_gradients(n_components: int, dtype: str) -> None:
+def warm_up_gradients(n_components: int, dtype: str, rule: PairRule = PLAIN) -> None:
     """Compile what the polish calls, on a matrix of four points."""
     points = np.arange(4)
     with parallel_region():
-        row_gradients(np.zeros((4, 4), dtype), points, points, np.zeros((n_components, 4)))
+        kernels_of(rule, 1.0).row_gradients(
+            np.ones((4, 4 * rule.parts), dtype), points, points, np.zeros((n_components, 4))
+        )
 
 
-def warm_up_search(n_components: int) -> None:
-    """Compile the search, on a matrix of four points."""
-    rows, x = np.zeros((4, 4), np.float32), np.zeros((1, n_components, 4), np.float32)
-    one = np.float32(1)
+def warm_up_rating(dtype: str) -> None:
+    """Compile what measures of a map call, on a matrix of four points."""
+    points = np.arange(4)
     with parallel_region():
-        descend(rows, x, np.arange(4)[None], np.ones(1, np.float32), 0.0, one, 0.0, 1, 1, one, np.empty(1))
+        rate_rows(np.zeros((4, 4), dtype), points, points, np.zeros((1, 4)), 1.0, 1)
+
+
+def warm_up_search(n_components: int, rule: PairRule = PLAIN) -> None:
+    """Compile the search, on a matrix of four points."""
+    rows, x = np.ones((4, 4 * rule.parts), np.float32), np.zeros((1, n_components, 4), np.float32)
+    plan = DescentPlan(0.0, 1.0, 0.0, 1, 1, 1.0)
+    with parallel_region():
+        kernels_of(rule, 1.0).descend(rows, x, np.arange(4)[None], np.ones(1, np.float32), plan)
 
 
 def warm_up_scan(dtype: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.types import Executor, Floats, Ints
+from psmds_dist.kernels.pairs import PLAIN_KERNELS, PairKernels
 from psmds_dist.solver.schedule import EpochPlan, EpochReport, State
 from psmds_dist.solver.tasks import (
     CachedRows,
@@ -29,27 +30,29 @@ from psmds_dist.solver.tasks import (
 
 @dataclass(frozen=True)
 class Objective:
-    """The matrix and who works on it."""
+    """The matrix, who works on it, and what a pair costs."""
 
     rows: CachedRows
     executor: Executor
+    kernels: PairKernels = PLAIN_KERNELS
 
     def propose(self, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> Proposal:
         """Best moves of the points of ``blocks`` from ``x``."""
         work = (ProposeGradientSteps if plan.guided else Propose)(
-            self.rows, x.astype(plan.dtype), plan.radius, plan.axes
+            self.rows, x.astype(plan.dtype), plan.radius, plan.axes, self.kernels
         )
         return gather(self.executor, work, self.rows.layout, blocks)
 
     def measure(self, x: Floats) -> Floats:
-        """Exact sums of every row, ``(n, 3)``: squared residuals, squared distances, squared dissimilarities."""
-        (sums,) = gather(self.executor, Measure(self.rows, x), self.rows.layout, range(self.rows.layout.count))
+        """Exact sums of every row: its error, squared distances, squared dissimilarities, and more by other rules."""
+        layout = self.rows.layout
+        (sums,) = gather(self.executor, Measure(self.rows, x, self.kernels), layout, range(layout.count))
         return sums
 
     def gradient(self, x: Floats) -> tuple[float, Floats]:
-        """Sum of squared residuals over ordered pairs, and its derivatives by the coordinates, ``(L, n)``."""
+        """Error over ordered pairs, and its derivatives by the coordinates, ``(L, n)``."""
         layout = self.rows.layout
-        errors, halves = gather(self.executor, RowGradients(self.rows, x), layout, range(layout.count))
+        errors, halves = gather(self.executor, RowGradients(self.rows, x, self.kernels), layout, range(layout.count))
         return float(errors.sum()), np.ascontiguousarray(4 * halves.T)  # each pair is in two rows
 
     def multiply_squares(self, block: Floats) -> Floats:

@@ -15,6 +15,7 @@ import numpy as np
 from psmds_dist.core.config import FLOAT32_RADIUS, FLOAT32_SCALE, RADIUS_TOL, SETTLING_RADIUS, SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.rng import RandomStream, generator
+from psmds_dist.core.stress import counted_pairs
 from psmds_dist.core.types import Floats, StopReason
 
 JITTER_SHARE = 1e-3
@@ -50,15 +51,10 @@ class EpochReport:
 
     x: Floats
     error: float
-    """Sum of squared residuals over ordered pairs, as the points met it during the epoch."""
+    """Sum of squared residuals, or what else pairs cost, over ordered pairs, as the points met it in the epoch."""
 
     moved: int
     """Points that moved."""
-
-    @property
-    def mse(self) -> float:
-        """The same as a mean over ordered pairs."""
-        return float(self.error / self.x.shape[1] ** 2)
 
 
 @dataclass(frozen=True)
@@ -75,12 +71,27 @@ class Schedule:
         Blocks of the matrix.
     dtype : dtype
         Type of its rows.
+    pairs : float, optional
+        Ordered pairs that means are over; all ``n^2`` by default.
+    rms : float, optional
+        Root mean square of the dissimilarities that count, with their weights; ``scale`` by default.
     """
 
     config: SolverConfig
     scale: float
     layout: Layout
     dtype: np.dtype[Any]
+    pairs: float | None = None
+    rms: float | None = None
+
+    def counting(self, sums: Floats) -> Schedule:
+        """The same rules, for the pairs that row sums tell of."""
+        weight, given = sums[:, 4].sum(), sums[:, 2].sum()
+        return replace(self, pairs=counted_pairs(sums), rms=math.sqrt(given / weight) if given > 0 else None)
+
+    def mse(self, report: EpochReport) -> float:
+        """Error of an epoch as a mean over ordered pairs."""
+        return float(report.error / (self.pairs or self.layout.n**2))
 
     def plan(self, state: State) -> EpochPlan:
         """Decide what the next epoch does; the certificate of a monotone solve is for moves along all axes."""
@@ -99,14 +110,15 @@ class Schedule:
         A monotone solve leaves its last radius only when no point moved: that is its certificate.
         """
         config = self.config
-        threshold = self.stall_threshold(state.radius, report.mse) * report.error
+        mse = self.mse(report)
+        threshold = self.stall_threshold(state.radius, mse) * report.error
         stalled = not state.error - report.error > threshold  # also true for NaN, from errors that overflowed
         after = State(report.x, state.radius, state.epoch + 1, report.error)
         if report.error == 0:
             return after, StopReason.PERFECT
         if stalled:
             half = replace(after, radius=state.radius / 2)
-            last = half.radius <= self.end_radius(report.mse)
+            last = half.radius <= self.end_radius(mse)
             if last and (config.bad_moves or report.moved == 0):
                 return after, StopReason.RADIUS
             after = after if last else half
@@ -119,18 +131,19 @@ class Schedule:
 
         Points that are displaced by up to ``r`` along each axis change a mean squared error by about ``r^2 / 6``. Once
         that is no more than a share ``eps`` of it, smaller radii would only polish noise. A monotone solve continues
-        all the same: its certificate is for a radius that is known from the beginning.
+        all the same: its certificate is for a radius that is known from the beginning. So does one with another loss.
         """
         config, scale = self.config, self.scale
         if config.radius_tol is not None:
             return config.radius_tol
-        noise = math.sqrt(6 * config.eps * min(mse, scale * scale)) if config.bad_moves else 0.0
+        noisy = config.bad_moves and config.rule.least_squares
+        noise = math.sqrt(6 * config.eps * min(mse, scale * scale)) if noisy else 0.0
         return max(RADIUS_TOL * scale, noise)
 
     def stress(self, mse: float) -> float:
-        """Normalized stress of a map with that mean squared error over all ordered pairs."""
+        """Normalized stress of a map with that mean squared error over all ordered pairs; NaN for other losses."""
         n = self.layout.n
-        return math.sqrt(mse * n / (n - 1)) / self.scale
+        return math.sqrt(mse * n / (n - 1)) / (self.rms or self.scale) if self.config.rule.least_squares else math.nan
 
     def stall_threshold(self, radius: float, mse: float) -> float:
         """Share of the error that an epoch must gain; where it gains less, the radius halves.
@@ -140,7 +153,7 @@ class Schedule:
         what moves of twice the needed length cost, about ``(2 r)^2 / 6`` of the mean squared error, and an epoch that
         gains less wastes its pass.
         """
-        config, residual = self.config, math.sqrt(mse)
+        config, residual = self.config, math.sqrt(mse) if self.config.rule.least_squares else 0.0
         settling = config.radius is not None and config.radius <= SETTLING_RADIUS * residual
         return max(config.eps, 2 / 3 * (radius / residual) ** 2) if settling and config.bad_moves else config.eps
 
@@ -154,7 +167,7 @@ class Schedule:
         Float64 for float64 rows, for radii too small or too large for float32, for data whose squares float32 cannot
         hold, and for the last radius of a monotone solve, whose certificate must not rest on rounding.
         """
-        low, high = FLOAT32_SCALE
+        low, high = (bound ** (2 / max(2, self.config.rule.facts.degree)) for bound in FLOAT32_SCALE)
         scale_fits = self.dtype == np.float32 and low < self.scale < high
         fits = scale_fits and FLOAT32_RADIUS * self.scale <= radius < high
         return "float32" if fits and not self.certifies(radius) else "float64"

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.config import GUIDED_FROM, RADIUS_TOL
 from psmds_dist.core.rng import RandomStream, generator
+from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.stress import disparity
 from psmds_dist.core.types import Floats, Ints, Rows
-from psmds_dist.kernels.descent import descend
-from psmds_dist.kernels.gradient import row_gradients
+from psmds_dist.kernels.pairs import DescentPlan, PairKernels, kernels_of
 from psmds_dist.solver.schedule import uniform_half
 
 ROUND = 8
@@ -86,7 +86,8 @@ class Evidence:
     Attributes
     ----------
     stresses : (starts,) ndarray
-        Normalised stress that each start reached, before the best map was settled.
+        Normalised stress that each start reached before the best map was settled; of other losses than the squared
+        error, the root of the mean cost.
     best : float
         The lowest, of starts and hops.
     found : int
@@ -178,14 +179,21 @@ def descents_of(n: int, n_components: int, effort: str) -> int:
 
 
 def search(
-    rows: Rows, classical: Floats, seed: int, *, descents: int, starts: int | None = None, early: bool = True
+    rows: Rows,
+    classical: Floats,
+    seed: int,
+    *,
+    descents: int,
+    starts: int | None = None,
+    early: bool = True,
+    rule: PairRule = PLAIN,
 ) -> Found:
     """Search for the map of lowest stress.
 
     Parameters
     ----------
-    rows : (n, n) float32
-        Dissimilarities as multiples of their root mean square, with a zero diagonal.
+    rows : (n, k n) float32
+        Dissimilarities, or bounds, as multiples of their root mean square, with a zero diagonal; then weights.
     classical : (n, L) ndarray
         Map by classical scaling, in the same units.
     seed : int
@@ -196,15 +204,16 @@ def search(
         Starts among them; half by default. Hops use the rest, below `GUIDED_FROM` dimensions.
     early : bool
         Whether the search ends where its starts agree.
+    rule : PairRule
+        What a pair costs, and what rows hold.
     """
-    pool = _Pool(rows, seed, classical.shape[1])
+    pool = _Pool(rows, seed, classical.shape[1], rule)
     most = starts or max(1, -(-descents // 2))
     for wanted in _rounds(most):
         pool.run(list(_starts(classical, seed, wanted)))
         if starts is None and early and pool.evidence().agree:
             return pool.outcome()
-    sweeps_only = classical.shape[1] >= GUIDED_FROM
-    for wanted in _rounds(0 if starts or sweeps_only else descents - most):  # sweeps alone leave no basin
+    for wanted in _rounds(0 if starts or pool.sweeps_only else descents - most):  # sweeps alone leave no basin
         pool.hop(wanted)
     return pool.outcome()
 
@@ -233,6 +242,7 @@ class _Pool:
     rows: Rows
     seed: int
     dims: int
+    rule: PairRule = PLAIN
     stresses: list[float] = field(default_factory=list)
     near: list[tuple[float, Floats]] = field(default_factory=list)
     best: Descent | None = None
@@ -245,6 +255,23 @@ class _Pool:
         assert self.best is not None
         return self.best
 
+    @property
+    def sweeps_only(self) -> bool:
+        """Whether descents are majorization alone, which is for squared errors."""
+        return self.dims >= GUIDED_FROM and self.rule.least_squares
+
+    @property
+    def _kernels(self) -> PairKernels:
+        return kernels_of(self.rule, 1.0)
+
+    @property
+    def _plan(self) -> DescentPlan:
+        """How descents proceed."""
+        if self.sweeps_only:
+            return DescentPlan(EPS, RADIUS_TOL, SETTLED, 0, GUIDED_SWEEPS, RELAXATION)
+        settled, sweeps = (SETTLED, SWEEPS) if self.rule.least_squares else (0.0, 0)
+        return DescentPlan(EPS, RADIUS_TOL, settled, MAX_EPOCHS, sweeps, RELAXATION)
+
     def run(self, descents: Sequence[Descent]) -> None:
         """Descend from starts; of their maps, keep those that may be the best one."""
         found = self._descend(descents)
@@ -255,7 +282,7 @@ class _Pool:
     def hop(self, which: Sequence[int]) -> None:
         """Put a few points of the best map elsewhere, or shake all of them, in turn."""
         points = np.arange(len(self.rows))
-        errors, _ = row_gradients(self.rows, points, points, self._best.x)
+        errors, _ = self._kernels.row_gradients(self.rows, points, points, self._best.x)
         worst = np.argsort(-errors, kind="stable")
         shaken = (self._best._replace(radius=HOP_RADII[k // 2 % len(HOP_RADII)]) for k in which if k % 2)
         self._descend([*(self._moved(k, worst) for k in which if k % 2 == 0), *shaken])
@@ -276,13 +303,8 @@ class _Pool:
         keys = range(self.count, self.count + len(descents))
         orders = np.stack([generator(self.seed, RandomStream.SEARCH_ORDERS, k).permutation(n) for k in keys])
         radii = np.array([start.radius for start in descents], np.float32)
-        errors = np.empty(len(descents))
-        guided = self.dims >= GUIDED_FROM
-        epochs, sweeps = (0, GUIDED_SWEEPS) if guided else (MAX_EPOCHS, SWEEPS)
-        pull, end = np.float32(RELAXATION / (n - 1)), np.float32(RADIUS_TOL)
-        descend(self.rows, x, orders, radii, EPS, end, SETTLED, epochs, sweeps, pull, errors)
+        stresses = np.sqrt(self._kernels.descend(self.rows, x, orders, radii, self._plan))  # rows have mean square 1
         self.count += len(descents)
-        stresses = np.sqrt(errors / (n * (n - 1)))  # the mean square of the rows is 1
         best = int(np.argmin(stresses))  # the first on a tie
         if stresses[best] < self.stress:
             self.best, self.stress = Descent(descents[best].name, x[best].astype(float), 0.0), float(stresses[best])

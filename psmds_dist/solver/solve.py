@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import EpochEvent, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.sources import RowSource
-from psmds_dist.core.stress import Stress, canonical
+from psmds_dist.core.stress import Stress, canonical, counted_pairs
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
-from psmds_dist.data.sources import ArrayRows
+from psmds_dist.data.paired import ArrayTable
 from psmds_dist.executor import InProcessExecutor
+from psmds_dist.kernels.pairs import kernels_of
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.polish import polished
@@ -88,12 +89,13 @@ class _Progress:
     unpolished: bool = False
 
     def record(self, report: EpochReport, radius: float, schedule: Schedule) -> EpochEvent:
+        mse = schedule.mse(report)
         if report.error < self.best[0]:
             self.best = (report.error, self.state.x)
         seconds = time.perf_counter() - self.began
-        row = (self.state.epoch + 1, radius, report.mse, seconds, report.moved / report.x.shape[1])
+        row = (self.state.epoch + 1, radius, mse, seconds, report.moved / report.x.shape[1])
         self.rows.append(row)
-        return EpochEvent(*row, end_radius=schedule.end_radius(report.mse), stress=schedule.stress(report.mse))
+        return EpochEvent(*row, end_radius=schedule.end_radius(mse), stress=schedule.stress(mse))
 
     def as_arrays(self) -> Arrays:
         """All that a later process needs to continue from here."""
@@ -170,11 +172,13 @@ def solve(
         cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
     began = time.perf_counter()
-    objective = Objective(CachedRows(source, budget), executor)
+    objective = Objective(CachedRows(source, budget), executor, kernels_of(config.rule, scale))
     schedule = Schedule(config, scale, objective.rows.layout, source.dtype)
     x = schedule.starting_points() if start is None else np.ascontiguousarray(start.T, float)
     progress = _Progress(State(x, radius=config.radius or scale), began)
     try:
+        if not config.rule.plain:
+            schedule = schedule.counting(objective.measure(x))
         if (saved := stream.last()) is not None:
             progress.restore(saved)
         elif config.max_epochs:
@@ -191,7 +195,7 @@ def solve(
             raise
         progress.cut_short(StopReason.LOST if isinstance(error, ClusterLost) else StopReason.FATAL, stream)
     on_event(StageEvent("stress", last=True))
-    return _finish(progress, objective, config.seed)
+    return _finish(progress, objective, schedule)
 
 
 def _told(on_epoch: OnEpoch | None, on_event: OnEvent, event: EpochEvent) -> bool:
@@ -234,12 +238,15 @@ def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> flo
     blocks = schedule.sample_blocks()
     columns = points_of(rows.layout, blocks)
     (part,) = gather(objective.executor, SelectColumns(rows, columns), rows.layout, blocks)
-    matrix = ArrayRows(np.ascontiguousarray(part), str(part.dtype))  # in memory, so it evicts no cached rows
-    sample = Objective(CachedRows(matrix, budget=part.nbytes), InProcessExecutor())
+    matrix = ArrayTable(np.ascontiguousarray(part), str(part.dtype))  # in memory, so it evicts no cached rows
+    sample = Objective(CachedRows(matrix, budget=part.nbytes), InProcessExecutor(), objective.kernels)
     along_axes = replace(schedule.config, moves="axes")
     schedule = replace(schedule, config=along_axes, layout=sample.rows.layout, dtype=part.dtype)
     state = State(np.ascontiguousarray(x[:, columns]), schedule.scale)
-    before = sample.measure(state.x)[:, 0].sum()
+    sums = sample.measure(state.x)
+    if not counted_pairs(sums):
+        return schedule.scale
+    before = sums[:, 0].sum()
 
     def improves(radius: float) -> bool:
         trial = replace(state, radius=radius)
@@ -249,14 +256,14 @@ def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> flo
     return search_radius(schedule.scale, improves)
 
 
-def _finish(progress: _Progress, objective: Objective, seed: int) -> Solution:
+def _finish(progress: _Progress, objective: Objective, schedule: Schedule) -> Solution:
     """Measure the last map; take the best one met on the way instead where its exact error is lower."""
     raw = progress.state.x
     embedding, stress = _measured(raw, objective)
-    error, x = progress.best
-    if error < stress.mse * raw.shape[1] ** 2:
+    (error, x), pairs = progress.best, schedule.pairs or raw.shape[1] ** 2
+    if error < stress.error * pairs:
         other, other_stress = _measured(x, objective)
-        if other_stress.mse < stress.mse:
+        if other_stress.error < stress.error:
             embedding, stress, raw = other, other_stress, x
     assert progress.outcome is not None
     return Solution(
@@ -266,7 +273,7 @@ def _finish(progress: _Progress, objective: Objective, seed: int) -> Solution:
         history=np.array(progress.rows, dtype=HISTORY),
         stop_reason=progress.outcome,
         radius=float(progress.rows[-1][1]) if progress.rows else progress.state.radius,
-        seed=seed,
+        seed=schedule.config.seed,
         seconds=time.perf_counter() - progress.began,
     )
 

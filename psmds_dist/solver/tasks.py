@@ -14,8 +14,8 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import Batch, get_row_cache
-from psmds_dist.kernels import gradient, guided, moves
 from psmds_dist.kernels.multiply import multiply_squares
+from psmds_dist.kernels.pairs import PLAIN_KERNELS, PairKernels
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
 
@@ -73,6 +73,7 @@ class Propose:
     x: Rows
     radius: float
     axes: tuple[int, ...]
+    kernels: PairKernels = PLAIN_KERNELS
 
     def __call__(self, blocks: Sequence[int]) -> Proposal:
         """Return the proposals for ``blocks``; a tie goes to the first move."""
@@ -80,7 +81,7 @@ class Propose:
 
     def _best(self, batch: Batch) -> Proposal:
         axes = np.asarray(self.axes, dtype=np.int64)
-        errors, gains = moves.propose(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
+        errors, gains = self.kernels.propose(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
         best = gains.argmin(axis=1)
         return best.astype(np.int16), gains[np.arange(best.size), best], errors
 
@@ -90,7 +91,7 @@ class ProposeGradientSteps(Propose):
 
     def _best(self, batch: Batch) -> Proposal:
         axes = np.asarray(self.axes, dtype=np.int64)
-        return guided.guide(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
+        return self.kernels.guide(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,11 @@ class Measure:
 
     rows: CachedRows
     x: Floats
+    kernels: PairKernels = PLAIN_KERNELS
 
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
-        """Return ``(k, 3)`` sums as `psmds_dist.kernels.moves.row_sums` gives them."""
-        return self.rows.collect(blocks, lambda b: (moves.row_sums(b.rows, b.slots, b.points, self.x),))
+        """Return ``(k, 3)`` sums as `psmds_dist.kernels.moves.row_sums` gives them, or those of another rule."""
+        return self.rows.collect(blocks, lambda b: (self.kernels.row_sums(b.rows, b.slots, b.points, self.x),))
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,11 @@ class RowGradients:
 
     rows: CachedRows
     x: Floats
+    kernels: PairKernels = PLAIN_KERNELS
 
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats, Floats]:
         """Return what `psmds_dist.kernels.gradient.row_gradients` gives for ``blocks``."""
-        return self.rows.collect(blocks, lambda b: gradient.row_gradients(b.rows, b.slots, b.points, self.x))
+        return self.rows.collect(blocks, lambda b: self.kernels.row_gradients(b.rows, b.slots, b.points, self.x))
 
 
 @dataclass(frozen=True)
@@ -137,8 +140,10 @@ class SelectColumns:
     columns: Ints
 
     def __call__(self, blocks: Sequence[int]) -> tuple[Rows]:
-        """Return the ``(k, columns)`` part of the matrix."""
-        return self.rows.collect(blocks, lambda b: (b.rows[np.ix_(b.slots, self.columns)],))
+        """Return the ``(k, columns)`` part of the matrix; of matrices side by side, that of each."""
+        n, width = self.rows.source.shape
+        columns = np.concatenate([self.columns + first for first in range(0, width, n)])
+        return self.rows.collect(blocks, lambda b: (b.rows[np.ix_(b.slots, columns)],))
 
 
 def gather(executor: Executor, work: Callable[[Sequence[int]], A], layout: Layout, blocks: Sequence[int]) -> A:

@@ -1,0 +1,161 @@
+"""What a pass over rows computes, for the plain rule and for any other: the one place where the two part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from psmds_dist.core.rules import FLOOR, PairRule
+from psmds_dist.core.types import Floats, Ints, Rows
+from psmds_dist.kernels import gradient, guided, loss, moves
+from psmds_dist.kernels.descent import descend, descend_by_rule
+
+
+@dataclass(frozen=True)
+class DescentPlan:
+    """How descents of a search proceed.
+
+    Attributes
+    ----------
+    eps : float
+        The radius halves when an epoch lowers the error by at most this share of it.
+    end, settled : float
+        A search ends when the radius comes down to ``end``, or to the share ``settled`` of the root of the mean cost.
+    max_epochs, sweeps : int
+        Most epochs along axes, and sweeps of majorization after them.
+    relaxation : float
+        Length of a step of majorization.
+    """
+
+    eps: float
+    end: float
+    settled: float
+    max_epochs: int
+    sweeps: int
+    relaxation: float
+
+
+class PairKernels(Protocol):
+    """Kernels of a rule; picklable."""
+
+    @property
+    def parts(self) -> int:
+        """Numbers that rows hold about each pair."""
+        ...
+
+    def propose(
+        self, rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints
+    ) -> tuple[Floats, Floats]:
+        """Errors and gains, as `psmds_dist.kernels.moves.propose` returns them."""
+        ...
+
+    def guide(
+        self, rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints
+    ) -> tuple[Rows, Floats, Floats]:
+        """Steps, gains and errors, as `psmds_dist.kernels.guided.guide` returns them."""
+        ...
+
+    def row_gradients(self, rows: Rows, slots: Ints, points: Ints, x: Rows) -> tuple[Floats, Floats]:
+        """Errors and halved gradients, as `psmds_dist.kernels.gradient.row_gradients` returns them."""
+        ...
+
+    def row_sums(self, rows: Rows, slots: Ints, points: Ints, x: Floats) -> Floats:
+        """Sums that `psmds_dist.core.stress.Stress.from_row_sums` takes."""
+        ...
+
+    def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
+        """Turn the starts ``x`` into maps, as `psmds_dist.kernels.descent.descend` does, and return their mean costs.
+
+        Rows are multiples of the root mean square dissimilarity; ``x``, ``orders`` and ``radii`` have a line for each
+        start.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class PlainKernels:
+    """The squared error of every pair."""
+
+    parts = 1
+    propose = staticmethod(moves.propose)
+    guide = staticmethod(guided.guide)
+    row_gradients = staticmethod(gradient.row_gradients)
+    row_sums = staticmethod(moves.row_sums)
+
+    def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
+        """Turn starts into maps, and return their mean squared errors."""
+        n, errors = len(rows), np.empty(len(x))
+        pull, end = np.float32(plan.relaxation / (n - 1)), np.float32(plan.end)
+        descend(rows, x, orders, radii, plan.eps, end, plan.settled, plan.max_epochs, plan.sweeps, pull, errors)
+        return errors / (n * (n - 1))
+
+
+@dataclass(frozen=True)
+class RuleKernels:
+    """Any rule, for data of a scale.
+
+    Parameters
+    ----------
+    rule : PairRule
+        What a pair costs.
+    scale : float
+        Root mean square dissimilarity.
+    """
+
+    rule: PairRule
+    scale: float
+
+    @property
+    def parts(self) -> int:
+        """Numbers that rows hold about each pair."""
+        return self.rule.parts
+
+    def terms(self, x: Rows) -> tuple[Any, loss.RowForm]:
+        """Loss and form of rows, as kernels take them, for coordinates of a type."""
+        number, n, rule = x.dtype.type, x.shape[-1], self.rule
+        power = int(rule.power) if rule.power == int(rule.power) else number(rule.power)
+        form = loss.RowForm(
+            n * rule.bounded, (rule.parts - 1) * n * rule.weighted, power, number(FLOOR), number(self.scale)
+        )
+        return rule.facts.kind(number(rule.share * self.scale)), form
+
+    def propose(
+        self, rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints
+    ) -> tuple[Floats, Floats]:
+        """Errors and gains."""
+        return loss.propose(rows, slots, points, x, radius, axes, *self.terms(x))
+
+    def guide(
+        self, rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints
+    ) -> tuple[Rows, Floats, Floats]:
+        """Steps, gains and errors."""
+        return loss.guide(rows, slots, points, x, radius, axes, *self.terms(x))
+
+    def row_gradients(self, rows: Rows, slots: Ints, points: Ints, x: Rows) -> tuple[Floats, Floats]:
+        """Errors and halved gradients."""
+        return loss.row_gradients(rows, slots, points, x, *self.terms(x))
+
+    def row_sums(self, rows: Rows, slots: Ints, points: Ints, x: Floats) -> Floats:
+        """Sums of `psmds_dist.kernels.loss.row_sums`."""
+        return loss.row_sums(rows, slots, points, x, *self.terms(x))
+
+    def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
+        """Turn starts into maps, and return their mean costs."""
+        points, errors = np.arange(len(rows)), np.empty(len(x))
+        weights = self.row_sums(rows, points, points, np.ascontiguousarray(x[0], float))[:, 4]
+        pulls = np.zeros(weights.size)
+        np.divide(plan.relaxation, weights, out=pulls, where=weights > 0)
+        settled, end = plan.settled / np.sqrt(weights.sum()), np.float32(plan.end)
+        steps = plan.eps, end, settled, plan.max_epochs, plan.sweeps, pulls.astype(np.float32)
+        descend_by_rule(rows, x, orders, radii, *steps, *self.terms(x), errors)
+        return np.asarray(errors / weights.sum())
+
+
+PLAIN_KERNELS = PlainKernels()
+
+
+def kernels_of(rule: PairRule, scale: float) -> PairKernels:
+    """Kernels of a rule, for data of a root mean square dissimilarity."""
+    return PLAIN_KERNELS if rule.plain else RuleKernels(rule, scale)
