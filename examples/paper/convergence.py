@@ -92,7 +92,7 @@ def run(study: Study) -> str:
     _draw(study, found)
     intro = (
         "Passes over the matrix (epochs, or iterations of SMACOF) until the error is within 1 % of the lowest that any "
-        f"of them ends with, {len(study.seeds)} seeds (one for words): median (least to most), of those that arrive.\n\n"
+        f"of them ends with, {len(study.seeds)} seeds, one for words: median (least to most) of those that arrive.\n\n"
         "![curves](convergence.png)\n\n"
     )
     return "## 4. Convergence\n\n" + intro + _passes(found) + "\n" + _radii(study)
