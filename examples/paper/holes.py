@@ -23,18 +23,14 @@ def run(study: Study) -> str:
         for density, n in sizes.items()
     }
     _draw(study, sizes, methods)
+    shown = ", ".join(f"{density}: {n:,} points" for density, n in sizes.items())
     intro = (
-        f"{', '.join(f'{density}: {n:,} points' for density, n in sizes.items())}; {len(study.few_seeds)} samples: "
-        "median (least to most). Shortest paths go around the hole and are longer than the true distances. The last column is "
-        "what remains after the best affine map to the truth: LLE and its variants leave the two scales open.\n\n"
-        "![maps](holes.png)\n\n"
+        f"{shown}; {len(study.few_seeds)} samples: median (least to most). Shortest paths go around the hole and are "
+        "longer than the true distances. The last column is what remains after the best affine map to the truth: LLE "
+        "and its variants leave the two scales open.\n\n![maps](holes.png)\n\n"
     )
-    return (
-        "## 6. Holes\n\n"
-        + intro
-        + "\n".join(_table(name, of) for name, of in found.items())
-        + _claims(study, sizes, found)
-    )
+    tables = "\n".join(_table(name, of) for name, of in found.items())
+    return "## 6. Holes\n\n" + intro + tables + _claims(study, sizes, found)
 
 
 def _table(density: str, found: dict[str, list[Cell]]) -> str:
