@@ -197,7 +197,7 @@ def _text(path: str, text: str) -> Kind:
         cells[-1].pop()
     body = cells[1:-1] if cut else cells[1:]
     if is_pairs(lines):
-        return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
+        return "a list of pairs", _INGEST
     if all(_is_number(cell) for row in cells for cell in row):
         delimiter = "" if blanks else f", delimiter={separator!r}"
         return (
