@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -69,6 +71,26 @@ def isomap(given: Problem, seed: int) -> np.ndarray:
     return Isomap(n_neighbors=given.n_neighbors, n_components=given.n_components).fit_transform(given.points)
 
 
+LIMIT = 40
+"""Seconds that a locally linear embedding may take; with hundreds of neighbors it takes many minutes."""
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise a RuntimeError after so many seconds."""
+
+    def stop(*_: object) -> None:
+        raise RuntimeError(f"takes more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def locally_linear(kind: str, least: Callable[[int], int]) -> Callable[[Problem, int], np.ndarray]:
     """Return a kind of locally linear embedding, with as many neighbors as it needs in so many dimensions."""
 
@@ -77,7 +99,8 @@ def locally_linear(kind: str, least: Callable[[int], int]) -> Callable[[Problem,
 
         k = max(given.n_neighbors, least(given.n_components))
         how = {"n_components": given.n_components, "method": kind, "random_state": seed}
-        return LocallyLinearEmbedding(n_neighbors=k, **how).fit_transform(given.points)
+        with time_limit(LIMIT):
+            return LocallyLinearEmbedding(n_neighbors=k, **how).fit_transform(given.points)
 
     return run
 

@@ -14,6 +14,9 @@ from typing import IO, NamedTuple
 from psmds_dist.core.errors import DamagedDataError, InputError
 from psmds_dist.data.formats import opener_of
 
+BUFFER_BYTES = 1 << 18
+"""Of a file; lines are longer than Python's own buffers."""
+
 SKIP_BYTES = 1 << 20
 """Bytes to decompress at a time on the way to a place."""
 
@@ -64,7 +67,7 @@ class TextFile:
 
     def open(self) -> IO[bytes]:
         """Open the text."""
-        return open(self.path, "rb") if self._opener is None else self._opener(self.path)
+        return open(self.path, "rb", BUFFER_BYTES) if self._opener is None else self._opener(self.path)
 
     def lines(self) -> Iterator[Line]:
         """Yield all lines, one in memory at a time, without a byte order mark.
