@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # tests wait for other processes half of the time: two at once are nearly twice as fast
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
-.PHONY: demo test test-wide test-all test-cluster test-containers test-lowest test-pythons lint bench bench-quick mutants fuzz chaos audit picture clean
+.PHONY: demo test test-wide test-all test-cluster test-containers test-lowest test-pythons lint bench bench-quick mutants fuzz chaos audit picture paper paper-quick clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
@@ -23,10 +23,10 @@ test-wide: $(READY)
 test-all: test test-wide
 
 # on real schedulers and networks of this machine; what is missing is installed where that is possible, and skipped
-# elsewhere. Links that are cut and nodes that are lost depend on time, so a test that fails is repeated once, and told.
+# elsewhere. Links that are cut and nodes that are lost depend on time: a test that fails is told, and repeated twice.
 test-cluster: $(READY)
 	.ci/clusters
-	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadgroup --reruns 1 tests/lab \
+	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadgroup --reruns 2 tests/lab \
 		--ignore tests/lab/test_containers.py
 
 # builds the image and runs compose.yaml in an engine of its own, which takes minutes and gigabytes
@@ -69,6 +69,14 @@ fuzz: $(READY)
 
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --runs 100 --seed 0
+
+# the experiments of the paper, within half an hour; what is finished is kept, so that the same command goes on. Word
+# vectors and MNIST are used where WORDS names a file and MNIST a folder.
+paper: $(READY)
+	$(BIN)/python examples/paper $(if $(WORDS),--words $(WORDS)) $(if $(MNIST),--mnist $(MNIST))
+
+paper-quick: $(READY)
+	OMP_WAIT_POLICY=passive $(BIN)/python examples/paper --quick
 
 # the map in README
 picture: $(READY)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, RunOptions, TargetOptions, accept, option, overwrite_option
+from psmds_dist.cli.options import (
+    ClusterOptions,
+    GraphOptions,
+    RunOptions,
+    TargetOptions,
+    accept,
+    option,
+    overwrite_option,
+)
 from psmds_dist.cli.output import events_shown, parts_shown, print_result, print_status
 from psmds_dist.cli.session import (
     finish_run,
@@ -68,7 +76,8 @@ class LandmarkOptions:
         help="How landmarks are chosen.",
     )
     metric: str | None = option(
-        "--metric", help="Metric of scipy.spatial.distance.cdist, if INPUT holds points instead of dissimilarities."
+        "--metric",
+        help="Metric of scipy.spatial.distance.cdist, or geodesic, if INPUT holds points instead of dissimilarities.",
     )
     seed: int = option("--seed", default=0, show_default=True, help="Seed of all random numbers.")
     dtype: str = option(
@@ -129,10 +138,17 @@ class MapOptions:
 @click.argument("target", type=click.Path())
 @accept(MapOptions, "map_")
 @accept(LandmarkOptions, "chosen")
+@accept(GraphOptions, "graph")
 @accept(RunOptions, "run")
 @accept(ClusterOptions, "cluster")
 def fit(
-    source: str, target: str, map_: MapOptions, chosen: LandmarkOptions, run: RunOptions, cluster: ClusterOptions
+    source: str,
+    target: str,
+    map_: MapOptions,
+    chosen: LandmarkOptions,
+    graph: GraphOptions,
+    run: RunOptions,
+    cluster: ClusterOptions,
 ) -> None:
     """Embed INPUT through landmarks and write the map to TARGET.
 
@@ -153,6 +169,7 @@ def fit(
             landmarks=chosen.rows(),
             selection=chosen.selection,
             metric=chosen.input_metric,
+            metric_params=graph.parameters(chosen.metric),
             refine=map_.refine,
             n_init=map_.n_init,
             dtype=chosen.dtype,
@@ -285,9 +302,17 @@ def list_landmarks(model: str, ids: bool) -> None:
 @click.argument("source", metavar="INPUT", type=click.Path(exists=True))
 @click.argument("target", type=click.Path())
 @accept(LandmarkOptions, "chosen")
+@accept(GraphOptions, "graph")
 @accept(TargetOptions, "output")
 @accept(ClusterOptions, "cluster")
-def panel(source: str, target: str, chosen: LandmarkOptions, output: TargetOptions, cluster: ClusterOptions) -> None:
+def panel(
+    source: str,
+    target: str,
+    chosen: LandmarkOptions,
+    graph: GraphOptions,
+    output: TargetOptions,
+    cluster: ClusterOptions,
+) -> None:
     """Write the dissimilarities to the landmarks to TARGET.
 
     After an interruption, rerun the same command to continue. 'psmds landmarks fit TARGET map.zarr' embeds the panel.
@@ -307,7 +332,13 @@ def panel(source: str, target: str, chosen: LandmarkOptions, output: TargetOptio
         open_executor(cluster, quiet=output.quiet) as executor,
         parts_shown("writing", output.quiet) as show,
         open_data(
-            source, executor, metric=chosen.input_metric, landmarks=rows, ids=output.ids, dtype=chosen.dtype
+            source,
+            executor,
+            metric=chosen.input_metric,
+            metric_params=graph.parameters(chosen.metric),
+            landmarks=rows,
+            ids=output.ids,
+            dtype=chosen.dtype,
         ) as data,
     ):
         if data.candidates is None:  # otherwise the input is a panel, and they name its columns

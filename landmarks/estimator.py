@@ -71,9 +71,11 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         proportion to the squared dissimilarity to the nearest before. Random landmarks stand for dense regions
         as they are and gave the lowest stress on noisy data; the others cover the outskirts.
     metric : str, default="precomputed"
-        ``"precomputed"`` for dissimilarities, else a metric of `scipy.spatial.distance.cdist`: X then holds points.
+        ``"precomputed"`` for dissimilarities, else a metric of `scipy.spatial.distance.cdist`, or ``"geodesic"``: X
+        then holds points. New points of a geodesic map are given by their dissimilarities to the landmarks.
     metric_params : dict, default=None
-        Parameters of the metric.
+        Parameters of the metric; those of ``"geodesic"`` are ``n_neighbors``, ``radius`` and ``disconnected``, as in
+        `psmds_dist.open_geodesics`.
     refine : {"none", "panel", "full"}, default="none"
         What to do after placing: nothing; let landmarks move too, against all points through the panel; or polish
         against the whole matrix, in a handful of passes. Landmarks that move need pairs to be judged by that they do

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from psmds_dist.api.dimensions import Dimensions, dimensions
     from psmds_dist.api.embed import Embedding
     from psmds_dist.api.estimator import PatternSearchMDS
-    from psmds_dist.api.quality import measure
+    from psmds_dist.api.plot import plot
+    from psmds_dist.api.quality import measure, quality
     from psmds_dist.api.results import Result, read_result
     from psmds_dist.core.errors import (
         BudgetError,
@@ -27,12 +28,17 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from psmds_dist.core.events import EpochEvent
+    from psmds_dist.core.quality import Quality
     from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
+    from psmds_dist.data.geodesics import open_geodesics
+    from psmds_dist.data.opening import open_matrix
+    from psmds_dist.data.pairs import open_pairs
     from psmds_dist.data.points import open_points
-    from psmds_dist.data.sources import ArrayRows, open_matrix
+    from psmds_dist.data.sources import ArrayRows
     from psmds_dist.data.store import open_rows
+    from psmds_dist.data.unfolding import unfold
     from psmds_dist.deploy.clusters import open_client, open_executor
     from psmds_dist.executor import DaskExecutor, InProcessExecutor
     from psmds_dist.ingest.build import build
@@ -56,6 +62,7 @@ _HOMES = {
     "InputError": "core.errors",
     "PatternSearchMDS": "api.estimator",
     "PsmdsError": "core.errors",
+    "Quality": "core.quality",
     "ReadProfile": "core.sources",
     "Result": "api.results",
     "RowSource": "core.sources",
@@ -71,11 +78,16 @@ _HOMES = {
     "measure": "api.quality",
     "open_client": "deploy.clusters",
     "open_executor": "deploy.clusters",
-    "open_matrix": "data.sources",
+    "open_geodesics": "data.geodesics",
+    "open_matrix": "data.opening",
+    "open_pairs": "data.pairs",
     "open_points": "data.points",
     "open_rows": "data.store",
+    "plot": "api.plot",
+    "quality": "api.quality",
     "read_result": "api.results",
     "smacof": "api.compare",
+    "unfold": "data.unfolding",
 }
 
 __all__ = [
@@ -95,6 +107,7 @@ __all__ = [
     "InputError",
     "PatternSearchMDS",
     "PsmdsError",
+    "Quality",
     "ReadProfile",
     "Result",
     "RowSource",
@@ -110,11 +123,16 @@ __all__ = [
     "measure",
     "open_client",
     "open_executor",
+    "open_geodesics",
     "open_matrix",
+    "open_pairs",
     "open_points",
     "open_rows",
+    "plot",
+    "quality",
     "read_result",
     "smacof",
+    "unfold",
 ]
 
 

@@ -2,12 +2,17 @@
 
 import os
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from psmds_dist.core.events import EpochEvent
 from psmds_dist.core.sources import RowSource
+
+STOPPING = [sys.executable, Path(__file__).with_name("stopping.py")]
+"""The command psmds, stopped at a moment until a file is gone."""
 
 
 def wait_for(condition, seconds=60.0):

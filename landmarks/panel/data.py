@@ -28,6 +28,7 @@ from psmds_dist.core.rng import generator
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.data.cache import stored
+from psmds_dist.data.geodesics import Geodesics, open_geodesics
 from psmds_dist.data.ids import read_ids
 from psmds_dist.data.sources import load_npy
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage
@@ -38,6 +39,9 @@ USUAL = 1000
 SET_ASIDE_RATIO, MIN_SET_ASIDE = 20, 10
 """One landmark in so many is set aside for the evaluation where a fit uses all columns of a panel; at least a few,
 though no more than a quarter: with two or three the interval would be wide."""
+
+GRAPH_PARAMS = ("n_neighbors", "radius", "disconnected")
+"""Parameters of the metric ``"geodesic"``."""
 
 
 class _Data(ABC):
@@ -379,7 +383,8 @@ def open_data(
     executor : Executor
         Who will read it.
     metric, metric_params : str, mapping
-        A metric of `scipy.spatial.distance.cdist` and its parameters.
+        A metric of `scipy.spatial.distance.cdist` and its parameters; or ``"geodesic"`` and those of
+        `psmds_dist.open_geodesics`.
     landmarks : sequence of int, optional
         Row of each column of a panel.
     ids : sequence of str or path, optional
@@ -399,7 +404,10 @@ def open_data(
     dtype = row_type(dtype)
     if metric_params is not None and not isinstance(metric_params, Mapping):
         raise InputError(f"metric_params must be a dictionary of parameters of the metric, not {metric_params!r}.")
-    if metric != "precomputed":
+    if metric == "geodesic":
+        geodesics = _geodesics(X, metric_params or {}, ids, dtype)
+        yield MatrixData(geodesics, scratch, geodesics.ids)
+    elif metric != "precomputed":
         with points_input(X, executor, scratch=scratch) as points:
             yield PointsData.of(points, metric, dict(metric_params or {}), dtype, _names(ids, points.n))
     elif metric_params:
@@ -410,6 +418,16 @@ def open_data(
     else:
         with row_source(X, executor, dtype=dtype, scratch=scratch) as source:
             yield MatrixData(source, scratch, _names(ids, source.n))
+
+
+def _geodesics(
+    points: Any, params: Mapping[str, Any], ids: Sequence[str] | str | os.PathLike[str] | None, dtype: str
+) -> Geodesics:
+    """Open geodesic distances, of which only those from landmarks are computed unless a refinement asks for all."""
+    unknown = set(params) - set(GRAPH_PARAMS)
+    if unknown:
+        raise InputError(f"metric_params of metric='geodesic' are {', '.join(GRAPH_PARAMS)}, not {min(unknown)!r}.")
+    return open_geodesics(points, **params, ids=ids, dtype=dtype)
 
 
 def _names(ids: Sequence[str] | str | os.PathLike[str] | None, n: int) -> Sequence[str] | None:

@@ -41,7 +41,7 @@ from psmds_dist.core.types import Floats, InputCheck, InputError, Ints, StopReas
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest.check import checked
+from psmds_dist.ingest.check import checked, require_complete
 from psmds_dist.kernels.warm import warm_up_scan
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
 from psmds_dist.solver.solve import Solution, solve
@@ -123,6 +123,7 @@ def _checked(data: Data, landmarks: Ints, context: RunContext, clock: Clock) -> 
     clock.leave_out()
     told = partial(context.tell_part, "check")
     check = checked(matrix, context.executor, ids=context.ids, memory_limit=context.limit, on_progress=told)
+    require_complete(check, "a full refinement (--refine full)")
     refuse_huge(check.highest, matrix.dtype, None, data.trusted().entries(landmarks))
     clock.end("check")
     return check

@@ -28,7 +28,7 @@ from psmds_dist.data.cache import stored
 from psmds_dist.data.ids import DELIMITERS
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.ingest.check import checked
+from psmds_dist.ingest.check import checked, require_complete
 from psmds_dist.ingest.scan import Progress
 from psmds_dist.planning.memory import require, sample_bytes, sampled
 
@@ -220,7 +220,7 @@ def dimensions(
         rows, _ = context.run(None, source, partial(_read, source, points, stages[0].room(context.limit)))
         ids = _names(names or ids_of(source), points, source.n)
     limit = context.limit - sample_bytes(points.size, rows.itemsize)
-    checked(_source(rows), executor, ids=ids, memory_limit=limit)
+    require_complete(checked(_source(rows), executor, ids=ids, memory_limit=limit), "the number of dimensions")
     run = partial(embed, executor=executor, memory_limit=limit)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DissimilarityWarning)  # the check has warned already

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from psmds_dist.core.events import Event, OnEvent, StageEvent, ignore
+from psmds_dist.core.quality import Quality
+from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.stress import Stress
+from psmds_dist.core.types import InputCheck
 from psmds_dist.ingest.scan import Progress
 from psmds_dist.solver.progress import TimeLeft
 from psmds_dist.utils.text import escaped
@@ -69,16 +72,71 @@ def counter(what: str, quiet: bool) -> Iterator[Progress]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def stress_lines(stress: Stress) -> str:
-    """Format the stress of a map, one figure per line."""
-    return "\n".join(
-        (
-            f"normalized stress  {stress.normalized_stress:.6f}   sqrt(sum (t-d)^2 / sum t^2)",
-            f"Stress-1           {stress.stress1:.6f}   sqrt(sum (t-d)^2 / sum d^2)",
-            f"mean squared error {stress.mse:.6g}",
-            f"raw stress         {stress.raw_stress:.6g}",
-        )
-    )
+def stress_lines(stress: Stress | Quality, rule: PairRule = PLAIN, check: InputCheck | None = None) -> str:
+    """Format the stress of a map, one figure per line.
+
+    Parameters
+    ----------
+    stress : Stress or Quality
+        The figures.
+    rule : PairRule
+        What a pair costs.
+    check : InputCheck, optional
+        Tells how many pairs count.
+    """
+    w = "w " if rule.weighted or rule.power else ""
+    lines = [
+        f"normalized stress  {stress.normalized_stress:.6f}   sqrt(sum {w}(t-d)^2 / sum {w}t^2)",
+        f"Stress-1           {stress.stress1:.6f}   sqrt(sum {w}(t-d)^2 / sum {w}d^2)",
+        f"mean squared error {stress.mse:.6g}",
+        f"raw stress         {stress.raw_stress:.6g}",
+    ]
+    if isinstance(stress, Stress) and not rule.least_squares:
+        lines.insert(0, f"{rule.loss + ' loss':18} {stress.error:.6g}   mean of what was lowered")
+    if w:
+        lines.append("All figures are weighted" + f", by t^{rule.power:g}" * bool(rule.power) + ".")
+    if check is not None and check.missing:
+        lines.append(f"known pairs        {check.known_pairs:,} of {check.suspicion.pairs:,}")
+    return "\n".join(lines)
+
+
+_STRESS = {
+    "normalized_stress": "normalized stress",
+    "stress1": "Stress-1",
+    "mse": "mean squared error",
+    "raw_stress": "raw stress",
+}
+
+_MEASURES = {
+    "scaled_stress": ("after scaling", "normalized stress of the map at its best scale"),
+    "strain": ("strain", "misfit of classical scaling, ||B - X X'|| / ||B||"),
+    "pearson": ("Pearson", "correlation of t and d"),
+    "spearman": ("Spearman", "correlation of their ranks"),
+    "trustworthiness": ("trustworthiness", "are the {k} nearest points of the map near?"),
+    "continuity": ("continuity", "are the {k} nearest points near in the map?"),
+    "neighborhood_hit": ("neighborhood hit", "share of the {k} nearest with the label of the point"),
+    "knn_score": ("k-NN score", "points with the label of most of the {k} nearest"),
+    "procrustes": ("Procrustes", "disparity to the known coordinates, 0 to 1"),
+}
+
+
+def quality_lines(found: Quality) -> str:
+    """Format the measures of a map, one per line; those of a sample with their intervals."""
+    lines = [] if found.intervals.keys() & _STRESS else [stress_lines(found)]
+    if not lines:
+        lines = [f"{len(found.rows):,} of {found.n:,} rows, drawn at random; in brackets 95 % confidence intervals"]
+        lines += [_measured(found, name, text, "") for name, text in _STRESS.items()]
+    lines += [_measured(found, name, *text) for name, text in _MEASURES.items() if getattr(found, name) is not None]
+    return "\n".join(lines)
+
+
+def _measured(found: Quality, name: str, text: str, note: str) -> str:
+    """Line on a measure, with its interval or else a note."""
+    digits = ".6g" if name in ("mse", "raw_stress") else ".6f"
+    if name in found.intervals:
+        low, high = found.intervals[name]
+        note = f"[{low:{digits}}, {high:{digits}}]   {note}"
+    return f"{text:<18} {getattr(found, name):{digits}}   {note.format(k=found.n_neighbors)}".rstrip()
 
 
 def fact_lines(facts: Mapping[str, object], indent: int = 0) -> list[str]:

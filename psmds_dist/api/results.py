@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.api.embed import Embedding
+from psmds_dist.api.export import MapTable, format_of, join, write_map
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.solver.checkpoint import plain
 from psmds_dist.solver.solve import HISTORY
-from psmds_dist.utils.text import as_cell
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,19 @@ class Result:
     ids: list[str] | None
     attributes: dict[str, Any]
 
+    def to_frame(self) -> Any:
+        """Return a data frame of pandas: coordinates and point stress, with ids as its index."""
+        return MapTable(self.embedding, self.ids, self.stress.point_stress).to_frame()
 
-def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str | None, overwrite: bool) -> None:
+
+def write_result(
+    path: str | os.PathLike[str],
+    result: Embedding,
+    *,
+    matrix: str | None,
+    overwrite: bool,
+    beside: Mapping[str, str] | None = None,
+) -> None:
     """Write the result of a run as a Zarr group.
 
     Parameters
@@ -57,6 +68,8 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
         Path of the dissimilarities.
     overwrite : bool
         Whether to replace an existing result.
+    beside : mapping of str to str, optional
+        Paths of upper bounds and weights.
 
     Raises
     ------
@@ -74,6 +87,7 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
     }
     attributes = {
         "matrix": matrix,
+        **(beside or {}),
         "n": len(solution.embedding),
         "n_components": solution.embedding.shape[1],
         "stop_reason": str(solution.stop_reason),
@@ -87,6 +101,9 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
         "raw_stress": stress.raw_stress,
         "stress1": stress.stress1,
         "normalized_stress": stress.normalized_stress,
+        "error": stress.error,
+        "known_pairs": result.check.known_pairs,
+        "rule": result.config.rule.as_dict(),
         "run": plain(result.identity),
         "check": result.check.as_dict(),
         "memory_limit": result.plan.limit,
@@ -118,6 +135,7 @@ def read_result(path: str | os.PathLike[str]) -> Result:
         stress1=float(attributes["stress1"]),
         normalized_stress=float(attributes["normalized_stress"]),
         point_stress=arrays["point_stress"],
+        error=float(attributes.get("error", attributes["mse"])),
     )
     raw = arrays.get("raw_embedding", arrays["embedding"])
     return Result(arrays["embedding"], raw, stress, history, ids, attributes)
@@ -133,25 +151,53 @@ def attributes_at(path: str | os.PathLike[str]) -> dict[str, Any]:
         return {}
 
 
-def export_stored(place: str | os.PathLike[str], output: str | os.PathLike[str], *, sort: bool = False) -> None:
-    """Write the coordinates of a stored map, also of a landmark map, as they are or in the order of their first axis.
+def export_stored(
+    place: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    sort: bool = False,
+    format: str | None = None,
+    metadata: str | None = None,
+) -> int:
+    """Write the coordinates of a stored map, also of a landmark map.
+
+    Parameters
+    ----------
+    place : path
+        The map.
+    output : path
+        The file, which is replaced.
+    sort : bool
+        Whether rows are in the order of their first axis rather than as they are.
+    format : str, optional
+        One of `psmds_dist.api.export.WRITERS`; by default the suffix of ``output``.
+    metadata : str, optional
+        A .csv or .tsv file with columns to add, by the ids in its first column.
+
+    Returns
+    -------
+    int
+        Number of points that are not in the metadata.
 
     Raises
     ------
     InputError
-        For a suffix that `write_coordinates` does not know, or a sorted file that would not tell whose rows it holds.
+        For a format that is not known, or a sorted file that would not tell whose rows it holds.
     """
     from psmds_dist.data.store import read_result as read
 
     arrays, _, ids = read(place)
-    x, stress = arrays["embedding"], arrays["point_stress"]
-    if not sort:
-        write_coordinates(output, x, ids, stress)
-        return
-    if Path(output).suffix.lower() == ".npy":
-        raise InputError(f"sorted rows need their ids, which {str(output)!r} does not hold: write a .csv or .tsv file.")
-    order = np.argsort(x[:, 0], kind="stable")
-    write_coordinates(output, x[order], [ids[k] if ids else str(k) for k in order], stress[order])
+    table, missing = MapTable(arrays["embedding"], ids, arrays["point_stress"]), 0
+    if metadata is not None:
+        table, missing = join(table, metadata)
+    if sort:
+        if format_of(str(output), format) == "npy":
+            raise InputError(
+                f"sorted rows need their ids, which {str(output)!r} does not hold: write a .csv or .tsv file."
+            )
+        table = table.taken(np.argsort(table.coordinates[:, 0], kind="stable"))
+    write_map(table, os.fspath(output), format)
+    return missing
 
 
 def write_coordinates(
@@ -160,36 +206,14 @@ def write_coordinates(
     ids: list[str] | None = None,
     point_stress: Floats | None = None,
 ) -> None:
-    """Write coordinates to a file: ``.csv`` or ``.tsv`` with ids or row numbers and point stress, or ``.npy``.
+    """Write coordinates to a file of the format that its suffix means, see `psmds_dist.api.export.WRITERS`.
 
-    Ids are written by `psmds_dist.utils.text.as_cell`, so that no spreadsheet runs them; `read_ids` removes the
-    apostrophes.
+    Tables have ids or row numbers and point stress. Ids in .csv and .tsv are written by
+    `psmds_dist.utils.text.as_cell`, so that no spreadsheet runs them; `read_ids` removes the apostrophes.
 
     Raises
     ------
     InputError
-        For any other suffix.
+        For a suffix that is not known.
     """
-    from psmds_dist.data.store import atomic_file
-
-    kind = Path(path).suffix.lower()
-    if kind not in (".csv", ".tsv", ".npy"):
-        raise InputError(f"output {str(path)!r} must end in .csv, .tsv or .npy.")
-    with atomic_file(path) as fresh:
-        if kind == ".npy":
-            with fresh.open("wb") as file:  # numpy.save would add .npy to a name that ends in .NPY
-                np.save(file, embedding)
-        else:
-            columns = embedding if point_stress is None else np.column_stack((embedding, point_stress))
-            names = [f"x{k + 1}" for k in range(embedding.shape[1])] + ["point_stress"] * (point_stress is not None)
-            _write_table(fresh, "," if kind == ".csv" else "\t", names, columns, ids)
-
-
-def _write_table(path: Path, separator: str, names: list[str], columns: Floats, ids: list[str] | None) -> None:
-    import csv
-
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, delimiter=separator)
-        table.writerow(["id", *names])
-        for k, values in enumerate(columns.tolist()):
-            table.writerow([as_cell(ids[k]) if ids else str(k), *map(repr, values)])
+    write_map(MapTable(embedding, ids, point_stress), os.fspath(path))

@@ -4,50 +4,89 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, TargetOptions, accept, dtype_option
+from psmds_dist.cli.options import (
+    GEODESIC,
+    ClusterOptions,
+    GraphOptions,
+    TargetOptions,
+    accept,
+    disconnected_option,
+    dtype_option,
+    format_option,
+)
 from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
 from psmds_dist.utils.atomic import folder_above
 
 if TYPE_CHECKING:
+    from psmds_dist.core.sources import RowSource
     from psmds_dist.core.types import InputCheck
-    from psmds_dist.data.points import Points
-    from psmds_dist.data.sources import NpyRows
-    from psmds_dist.data.store import ZarrRows
+    from psmds_dist.data.geodesics import Geodesics
 
 
 @click.command()
 @click.argument("points", type=click.Path(exists=True, dir_okay=False))
 @click.argument("target", type=click.Path())
-@click.option("--metric", default="euclidean", show_default=True, help="Metric of scipy.spatial.distance.cdist.")
+@click.option(
+    "--metric", default="euclidean", show_default=True, help="Metric of scipy.spatial.distance.cdist, or geodesic."
+)
+@accept(GraphOptions, "graph")
 @dtype_option
 @accept(TargetOptions, "output")
 @accept(ClusterOptions, "cluster")
 def distances(
-    points: str, target: str, metric: str, dtype: str, output: TargetOptions, cluster: ClusterOptions
+    points: str,
+    target: str,
+    metric: str,
+    graph: GraphOptions,
+    dtype: str,
+    output: TargetOptions,
+    cluster: ClusterOptions,
 ) -> None:
     """Write the distances between POINTS to the store TARGET.
 
-    POINTS is a .npy file of shape (N, D). After an interruption, rerun the same command to continue.
+    POINTS is a .npy file of shape (N, D). Geodesic distances are shortest paths on a graph of neighbors. After an
+    interruption, rerun the same command to continue.
     """
+    from psmds_dist.data.geodesics import open_geodesics
     from psmds_dist.data.points import open_points, seem_dissimilarities
     from psmds_dist.ingest.build import build
 
-    source = open_points(points, metric, dtype=dtype)
+    source: RowSource
+    parameters = graph.parameters(metric)
+    if metric == GEODESIC:
+        source = open_geodesics(points, **parameters, ids=output.ids, dtype=dtype)
+        output = replace(output, ids=None)
+        _note_left_out(source, output)
+    else:
+        source = open_points(points, metric, dtype=dtype)
     if not output.quiet and seem_dissimilarities(points):
         print_note(f"{points} looks like a dissimilarity matrix; 'psmds ingest' stores it as such")
     _write_store(partial(build, metric=metric), source, target, output, cluster)
 
 
+def _note_left_out(source: Geodesics, output: TargetOptions) -> None:
+    """Tell how many points there are where some are left out."""
+    if source.kept is not None and not output.quiet:
+        print_note(f"the graph is not connected; its largest part has {source.n:,} points, the others are left out")
+
+
 @click.command()
-@click.argument("matrix", type=click.Path(exists=True))
+@click.argument("matrix", type=click.Path())
 @click.argument("target", type=click.Path())
+@format_option
+@click.option(
+    "--similarity",
+    metavar="RULE",
+    help="MATRIX holds similarities s: store 1-s, 'sqrt(1-s)', 'sqrt(2(1-s))', '-log s', 'max-s' or '1/s'.",
+)
 @click.option("--symmetrize", is_flag=True, help="Replace the two entries of each pair by their mean.")
 @click.option(
     "--triangle",
@@ -55,34 +94,48 @@ def distances(
     help="Mirror this triangle and ignore the other; 'auto' mirrors the only one that is filled.",
 )
 @click.option("--zero-diagonal", is_flag=True, help="Set the diagonal to zero.")
+@disconnected_option
 @dtype_option
 @accept(TargetOptions, "output")
 @accept(ClusterOptions, "cluster")
 def ingest(
     matrix: str,
     target: str,
+    format: str | None,
+    similarity: str | None,
     symmetrize: bool,
     triangle: str | None,
     zero_diagonal: bool,
+    disconnected: str,
     dtype: str,
     output: TargetOptions,
     cluster: ClusterOptions,
 ) -> None:
     """Check MATRIX and write it to the store TARGET.
 
-    MATRIX is a .npy file, square or in SciPy's condensed form, or a Zarr array, also in a .zip archive. It is read in
-    blocks and never loaded as a whole. After an interruption, rerun the same command to continue.
+    MATRIX is a Zarr array, also in a .zip archive, or a file: .npy, square or in SciPy's condensed form; CSV, TSV or a
+    table between blanks, with or without names; a PHYLIP matrix; .npz or HDF5 (of UniFrac, scikit-bio, AnnData), of
+    several matrices with the name of one: file.h5::name. Text may be compressed, and a triangle, which is unpacked in
+    TMPDIR first. Empty cells and NA are missing pairs. A matrix is read in blocks and never loaded as a whole. After an
+    interruption, rerun the same command to continue.
     """
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
     from psmds_dist.ingest.build import build
 
-    write = partial(build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal)
-    _write_store(write, open_matrix(matrix, dtype), target, output, cluster)
+    write = partial(
+        build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal, disconnected=disconnected
+    )
+    if similarity is None:
+        source = open_matrix(matrix, dtype, format)
+    else:
+        source = open_matrix(matrix, "float64", format)
+        write = partial(write, similarity=similarity, dtype=dtype)
+    _write_store(write, source, target, output, cluster)
 
 
 def _write_store(
     write: Callable[..., InputCheck],
-    source: Points | NpyRows | ZarrRows,
+    source: RowSource,
     target: str,
     output: TargetOptions,
     cluster: ClusterOptions,
@@ -105,5 +158,6 @@ def _write_store(
                 memory_limit=memory_limit(cluster, executor),
                 on_progress=show,
             )
-    size = format_bytes(check.n**2 * source.dtype.itemsize)
-    output.say(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+    size = format_bytes(check.n**2 * int(check.dtype.removeprefix("float")) // 8)
+    known = f", {check.known_pairs:,} known pairs" if check.missing else ""
+    output.say(f"{target}: {check.n:,} points{known}, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")

@@ -95,7 +95,7 @@ def dimensions(matrix: str, curve: CurveOptions, output: OutputOptions) -> None:
     """
     from psmds_dist.api import dimensions as api
     from psmds_dist.api.report import counter
-    from psmds_dist.data.sources import open_matrix
+    from psmds_dist.data.opening import open_matrix
 
     output.check(matrix)
     source = open_matrix(matrix, curve.dtype)

@@ -22,6 +22,7 @@ class RandomStream(IntEnum):
     SEARCH_HOPS = 9
     SUBSET = 10
     SHUFFLE = 11
+    MEASURED_ROWS = 15
 
 
 FIRST_FREE_STREAM = 16

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from psmds_dist.core.types import Floats
+
+if TYPE_CHECKING:
+    from psmds_dist.core.quality import Quality
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def turned(x: Floats, centre: Floats, axes: Floats) -> Floats:
     return result
 
 
-def worst_points(stress: Stress, ids: Sequence[str] | None, count: int) -> list[tuple[str, float]]:
+def worst_points(stress: Stress | Quality, ids: Sequence[str] | None, count: int) -> list[tuple[str, float]]:
     """Names and stress of the points that fit worst, highest first; row numbers where there are no names."""
     order = np.argsort(-stress.point_stress, kind="stable")[:count]
     return [(ids[k] if ids else str(k), float(stress.point_stress[k])) for k in order]

@@ -43,6 +43,8 @@ class Suspicion:
         Root mean square dissimilarity, for comparison.
     like_similarities : bool
         Whether the entries behave like similarities, see `psmds_dist.ingest.similarity`.
+    missing, pairs : int
+        Pairs of a matrix without a known dissimilarity, and pairs in all.
     """
 
     rounded_negative: int = 0
@@ -50,6 +52,8 @@ class Suspicion:
     largest_rounded: float = 0.0
     rms: float = 0.0
     like_similarities: bool = False
+    missing: int = 0
+    pairs: int = 0
 
     def warn(self, what: str = "the matrix") -> None:
         """Warn of all of it; ``what`` was looked at.
@@ -61,21 +65,27 @@ class Suspicion:
         """
         if self.rounded_negative or self.rounded_diagonal:
             share = self.largest_rounded / self.rms if self.rms else 0.0
-            _warn(
+            warn_user(
                 f"{self.rounded_negative} negative entries and {self.rounded_diagonal} diagonal entries of {what} "
                 f"were taken for rounded zeros; the largest is {self.largest_rounded:.3g} from zero, "
                 f"{share:.2g} of the root mean square"
             )
+        if self.missing:
+            share = self.missing / self.pairs
+            warn_user(
+                f"{self.missing:,} of the {self.pairs:,} pairs of {what} are missing ({share:.2%}); maps and their "
+                "stress are of the others"
+            )
         if self.like_similarities:
-            _warn(
+            warn_user(
                 f"{what} has a zero diagonal, but its other entries behave like similarities: large ones stand "
                 "where small ones are expected; if they are similarities s, turn them into dissimilarities first, for "
-                "example by max(s) - s with a diagonal of zeros"
+                "example by max(s) - s with a diagonal of zeros (psmds ingest --similarity 'max-s' --zero-diagonal)"
             )
 
 
-def _warn(note: str) -> None:
-    """Warn at the line of the user's code that led here."""
+def warn_user(note: str) -> None:
+    """Warn of something suspicious about the input, at the line of the user's code that led here."""
     depth, ours, frame = 0, 0, sys._getframe().f_back
     while frame is not None:
         depth += 1
@@ -98,7 +108,7 @@ class InputCheck:
     highest : float
         Largest dissimilarity.
     rms : float
-        Root mean square of the off-diagonal dissimilarities: the scale of the data.
+        Root mean square of the known off-diagonal dissimilarities: the scale of the data.
     symmetry_tol : float
         Largest ``|t_ij - t_ji|`` that was let pass, as a share of `rms`.
     asymmetry : float or None
@@ -108,6 +118,8 @@ class InputCheck:
         Identity of the content: equal rows of equal type give equal digests.
     suspicion : Suspicion
         What a user should know before trusting a map.
+    poorest : tuple of (int, int)
+        Points that know the fewest others (first) and how many (second), ascending, of those with missing pairs.
     """
 
     n: int
@@ -118,6 +130,17 @@ class InputCheck:
     asymmetry: float | None
     digest: str
     suspicion: Suspicion
+    poorest: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """Number of missing pairs."""
+        return self.suspicion.missing
+
+    @property
+    def known_pairs(self) -> int:
+        """Number of pairs that count."""
+        return self.n * (self.n - 1) // 2 - self.missing
 
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes."""
@@ -125,8 +148,9 @@ class InputCheck:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> InputCheck:
-        """Inverse of `as_dict`."""
-        return cls(**{**values, "suspicion": Suspicion(**values["suspicion"])})
+        """Inverse of `as_dict`, from JSON as well."""
+        poorest = tuple((row, known) for row, known in values.get("poorest", ()))
+        return cls(**{**values, "suspicion": Suspicion(**values["suspicion"]), "poorest": poorest})
 
 
 class StopReason(enum.StrEnum):

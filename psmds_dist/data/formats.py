@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import zipfile
@@ -12,6 +13,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from psmds_dist.core.errors import InputError
+from psmds_dist.utils.extras import extra
 
 NPY = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"
@@ -27,7 +29,8 @@ _FRAME = _SAVED.format(array="frame.to_numpy()")
 _AS_TEXT = "converters={0: str}, keep_default_na=False, na_values=''"
 """How pandas keeps names as text; since its version 3 a converter alone makes ``NA`` a missing value."""
 
-_IN_R = "write it in R with `write.csv(as.matrix(d), 'matrix.csv')`, then convert that file"
+_IN_R = "write it in R with `write.csv(as.matrix(d), 'matrix.csv')`, which 'psmds ingest' reads"
+_INGEST = "a matrix of dissimilarities is stored with 'psmds ingest' first"
 
 _BINARY: tuple[tuple[bytes, Kind], ...] = (
     (b"PAR1", ("a Parquet file", "read it with `frame = pandas.read_parquet(PATH)`" + _FRAME)),
@@ -42,15 +45,23 @@ _BINARY: tuple[tuple[bytes, Kind], ...] = (
 )
 """What binary files begin with; PATH stands for the path of the file."""
 
-_COMPRESSED: tuple[tuple[bytes, Callable[..., IO[Any]]], ...] = (
-    (b"\x1f\x8b", gzip.open),
-    (b"BZh", bz2.open),
-    (b"\xfd7zXZ", lzma.open),
-)
-
 
 def _open(path: str) -> IO[Any]:
     return open(path, "rb")
+
+
+def _open_zstd(path: str) -> IO[Any]:
+    zstandard = extra("zstandard", "text", f"{path} is compressed with zstd, which")
+    return io.BufferedReader(zstandard.open(path, "rb"))
+
+
+COMPRESSED: tuple[tuple[bytes, Callable[..., IO[Any]]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ", lzma.open),
+    (b"\x28\xb5\x2f\xfd", _open_zstd),
+)
+"""How compressed files are opened, by their first bytes."""
 
 
 def head_of(path: str | os.PathLike[str], read: Callable[[str], IO[Any]] = _open) -> bytes:
@@ -58,6 +69,26 @@ def head_of(path: str | os.PathLike[str], read: Callable[[str], IO[Any]] = _open
     with suppress(OSError, EOFError, lzma.LZMAError), read(os.fspath(path)) as file:
         return bytes(file.read(HEAD))
     return b""
+
+
+def opener_of(path: str) -> Callable[[str], IO[Any]] | None:
+    """Return what decompresses a file; None for one that is not compressed."""
+    head = head_of(path)
+    return next((read for magic, read in COMPRESSED if head.startswith(magic)), None)
+
+
+def lines_of(path: str) -> list[str]:
+    """Return the first lines of a text file, compressed or not, without comments; none of other files."""
+    head = head_of(path, opener_of(path) or _open)
+    binary = any(head.startswith(magic) for magic, _ in _BINARY)
+    text = "" if binary or not head else head.decode("utf-8-sig", errors="replace")
+    return [] if "\0" in text else content_lines(text)
+
+
+def content_lines(text: str) -> list[str]:
+    """Return lines that are not empty, without comments unless there is nothing else."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [line for line in lines if not line.startswith("#")] or lines
 
 
 def begins_with(path: str | os.PathLike[str], magic: bytes) -> bool:
@@ -102,9 +133,9 @@ def _recognized(path: str) -> Kind:
         return _hdf5(path)
     if head.startswith(ZIP):
         return _zipped(path)
-    for magic, read in _COMPRESSED:
-        if head.startswith(magic):
-            return _compressed(path, head_of(path, read))
+    read = opener_of(path)
+    if read is not None:
+        return _compressed(path, head_of(path, read))
     return _plain(path, head)
 
 
@@ -121,14 +152,10 @@ def _plain(path: str, head: bytes) -> Kind:
 def _hdf5(path: str) -> Kind:
     if path.lower().endswith(".h5ad"):
         return "an AnnData file", (
-            f"save its points with `numpy.save('points.npy', anndata.read_h5ad({path!r}).obsm['X_pca'])` and use psmds "
-            "distances or psmds landmarks fit --metric"
+            f"{_INGEST}; save points with `numpy.save('points.npy', anndata.read_h5ad({path!r}).obsm['X_pca'])` and "
+            "use psmds distances or psmds landmarks fit --metric"
         )
-    return "an HDF5 file", (
-        f"save its matrix with `numpy.save('matrix.npy', h5py.File({path!r})['matrix'][:])`, and its names for --ids "
-        f"with `numpy.save('ids.npy', h5py.File({path!r})['order'].asstr()[:].astype(str))`, where 'matrix' and "
-        "'order' are the names that UniFrac uses"
-    )
+    return "an HDF5 file", _INGEST
 
 
 def _zipped(path: str) -> Kind:
@@ -136,14 +163,11 @@ def _zipped(path: str) -> Kind:
     with suppress(zipfile.BadZipFile, OSError), zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     arrays = [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
-    if {"indices", "indptr"}.issubset(arrays):
-        return (
-            "a sparse matrix in an .npz file",
-            "save all dissimilarities with numpy.save instead",
-        )
+    if {"format", "shape", "data"}.issubset(arrays):
+        return "a sparse matrix in an .npz file", _INGEST
     if arrays:
         return f"an .npz file with {', '.join(map(repr, arrays[:5]))}", (
-            f"save one array of it: `numpy.save('matrix.npy', numpy.load({path!r})[{arrays[0]!r}])`"
+            f"{_INGEST}, or save one array of it: `numpy.save('matrix.npy', numpy.load({path!r})[{arrays[0]!r}])`"
         )
     if "xl/workbook.xml" in names:
         return "an Excel file", (
@@ -163,42 +187,58 @@ def _compressed(path: str, inside: bytes) -> Kind:
 
 
 def _text(path: str, text: str) -> Kind:
-    lines = [line for line in text.splitlines() if line.strip()]
-    if _is_phylip(lines):
-        return "a PHYLIP distance matrix", (
-            f"read it with `matrix = skbio.DistanceMatrix.read({path!r}, format='phylip_dm')`"
-            + _SAVED.format(array="matrix.data")
-            + " and its names for --ids with `numpy.save('ids.npy', matrix.ids)`"
-        )
-    separator = max("\t,; ", key=lines[0].count)
+    lines = content_lines(text)
+    if is_phylip(lines):
+        return "a PHYLIP distance matrix", _INGEST
+    separator, cells = _split(lines)
     blanks = separator == " "
-    cells = [line.split(None if blanks else separator) for line in lines]
     cut = len(text) > HEAD // 2
     if cut:  # so the last cell may be
         cells[-1].pop()
     body = cells[1:-1] if cut else cells[1:]
-    if len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) for row in body):
-        return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
+    if is_pairs(lines):
+        return "a list of pairs", _INGEST
     if all(_is_number(cell) for row in cells for cell in row):
         delimiter = "" if blanks else f", delimiter={separator!r}"
         return (
             "a table of numbers as text",
-            f"save it with `numpy.save('matrix.npy', numpy.loadtxt({path!r}{delimiter}))`",
+            f"{_INGEST}; save other tables with `numpy.save('matrix.npy', numpy.loadtxt({path!r}{delimiter}))`",
         )
     long_header = cut and len(lines) == 1 and len(cells[0]) > 2
     if not long_header and not any(_is_number(cell) for row in cells[1:] for cell in row[1:]):
         return "a text file without a table of numbers", "check its path (a list of names goes with --ids)"
     if body and all(len(row) == len(cells[0]) + 1 for row in body):
-        return "a table as R's write.table makes it, without a heading over its names", _IN_R
+        return "a table as R's write.table makes it, without a heading over its names", _INGEST
     ids = f" and give --ids {path}" if path.lower().endswith((".csv", ".tsv")) else ""
     recipe = table_recipe(path, r"\s+" if blanks else separator)
-    return "a table as text", f"read it with `{recipe}`{_FRAME}{ids}"
+    return "a table as text", f"{_INGEST}; read other tables with `{recipe}`{_FRAME}{ids}"
 
 
-def _is_phylip(lines: list[str]) -> bool:
+def _split(lines: list[str]) -> tuple[str, list[list[str]]]:
+    """Separator of a table, a blank where any run of blanks is one, and its cells."""
+    separator = max("\t,; ", key=lines[0].count)
+    return separator, [line.split(None if separator == " " else separator) for line in lines]
+
+
+def is_pairs(lines: list[str]) -> bool:
+    """Whether lines are an edge list: two names or whole numbers and a number each."""
+    body = _split(lines)[1][1:] if lines else []
+    body = body[:-1] if len(body) > 4 else body  # the last line may be cut
+    named = len(body) > 3 or not all(_is_number(cell) for row in body for cell in row[:2])  # or a heading over 3 points
+    return named and len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) and _are_names(row[:2]) for row in body)
+
+
+def _are_names(cells: list[str]) -> bool:
+    """Whether cells may name points: fractions are coordinates."""
+    return all(cell.strip().isdecimal() or not _is_number(cell) for cell in cells)
+
+
+def is_phylip(lines: list[str]) -> bool:
     """Whether lines begin with a count and then have a name and distances each, of which the first may have none."""
-    row = lines[1:3][-1].split() if len(lines) > 1 else []
-    return lines[0].strip().isdecimal() and any(map(_is_number, row[1:]))
+    if not lines:
+        return False
+    cells = [cell for line in lines[1:3] for cell in line.split()[1:]]
+    return lines[0].strip().isdecimal() and any(map(_is_number, cells))
 
 
 def _is_number(cell: str) -> bool:

@@ -198,7 +198,7 @@ def open_points(
     """
     place = os.path.abspath(path)
     values = load_npy(place)
-    _require_points(values, place)
+    require_points(values, place)
     require_size(int(values.shape[0]))
     chosen = dict(options or {})
     n = int(values.shape[0])
@@ -218,7 +218,8 @@ def seem_dissimilarities(path: str | os.PathLike[str], sample: int = 500) -> boo
     return bool(part.any() and (part >= 0).all() and (part == part.T).all())
 
 
-def _require_points(values: NDArray[Any], where: str) -> None:
+def require_points(values: NDArray[Any], where: str) -> None:
+    """Refuse what is no array of finite points."""
     if values.dtype.kind != "b":
         require_numeric(values, where)
     if values.ndim != 2 or 0 in values.shape:

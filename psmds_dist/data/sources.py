@@ -1,4 +1,4 @@
-"""Row sources of arrays in memory and of ``.npy`` files, and the one that a path stands for."""
+"""Row sources of arrays in memory and of ``.npy`` files, whole or condensed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,7 @@ from psmds_dist.core.arrays import fill, numbers_of
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import InputError, Ints, Rows
-from psmds_dist.data.formats import NPY, ZIP, begins_with, other_format
-
-if TYPE_CHECKING:
-    from psmds_dist.data.store import ZarrRows
+from psmds_dist.data.formats import NPY, begins_with, other_format
 
 GATHER_BYTES = 4_000_000
 """Scratch for gathering entries that do not lie side by side."""
@@ -269,22 +266,6 @@ def open_npy(path: str | os.PathLike[str], dtype: str = "float32", shape_of: Sha
     shape, identity = shape_of(values, place), file_identity(place)
     scattered = values.ndim == 1 or not values.flags.c_contiguous
     return NpyRows(place, shape, identity, scattered, np.dtype(dtype), f"npy {identity} {dtype}")
-
-
-def open_matrix(path: Any, dtype: str | None = None) -> NpyRows | ZarrRows:
-    """Open a matrix where it lies: a ``.npy`` file, or a store of ours or another Zarr array.
-
-    Parameters
-    ----------
-    path : path, URL or zarr.Array
-        A file that is no ``.zip`` archive with a Zarr store in it is taken for a ``.npy`` file.
-    dtype : {"float32", "float64"}, optional
-        Type of the rows to deliver; by default float32, except that our stores deliver what they hold.
-    """
-    from psmds_dist.data.store import open_rows  # late: needs Zarr
-
-    is_file = isinstance(path, str | os.PathLike) and os.path.isfile(path) and not begins_with(path, ZIP)
-    return open_npy(path, dtype or "float32") if is_file else open_rows(path, dtype)
 
 
 class ArrayRows(RowSource):

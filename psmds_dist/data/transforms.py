@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
-from psmds_dist.core.sources import ReadProfile, SupportsColumns, WrappedSource
-from psmds_dist.core.types import InputError, Rows
+from psmds_dist.core.sources import ReadProfile, RowSource, SupportsColumns, WrappedSource
+from psmds_dist.core.types import InputError, Ints, Rows
 
 
 def mean_of_orders(rows: Rows, columns: Rows) -> None:
     """Turn entries into the mean of them and their mirror images, which are overwritten.
 
-    Where one of the two is negative it stays, for the check to tell: a mean with the other would hide it.
+    Where one of the two is missing the other is taken, and where one is negative it stays, for the check to tell: a
+    mean with the other would hide it.
     """
-    lost = None
+    kept = None
     if not (rows.min(initial=0) >= 0 and columns.min(initial=0) >= 0):
-        lowest, highest = np.minimum(rows, columns), np.maximum(rows, columns)
-        lost = np.where(lowest < -1e-5 * highest, lowest, np.nan)  # others are rounded zeros
+        lowest, highest = np.fmin(rows, columns), np.fmax(rows, columns)
+        alone = np.isnan(rows) != np.isnan(columns)
+        kept = np.where(alone | (lowest < -1e-5 * highest), lowest, np.nan)  # others are rounded zeros
     rows *= 0.5  # before the sum, which might overflow
     columns *= 0.5
     rows += columns
-    if lost is not None:
-        np.copyto(rows, lost, where=~np.isnan(lost))
+    if kept is not None:
+        np.copyto(rows, kept, where=~np.isnan(kept))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,3 +101,100 @@ class ZeroDiagonal(WrappedSource):
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
         self.source.read(lo, hi, out)
         out[np.arange(hi - lo), np.arange(lo, hi)] = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Subset(WrappedSource):
+    """The matrix of some of the points."""
+
+    rows: Ints
+    """Rows of these points, ascending."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of these points, twice."""
+        return self.rows.size, self.rows.size
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content."""
+        return f"{super().content_id} {hashlib.blake2b(self.rows.tobytes(), digest_size=16).hexdigest()}"
+
+    @property
+    def ids(self) -> list[str]:
+        """Names of these points; their rows in the whole matrix where it has no names."""
+        names, rows = self.source.ids, self.rows.tolist()
+        return [str(k) for k in rows] if names is None else [names[k] for k in rows]
+
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: whole rows of the wrapped source, beside those that are delivered."""
+        profile = self.source.read_profile
+        whole = self.layout.rows * self.source.shape[1] * self.dtype.itemsize
+        return replace(profile, scratch_bytes=profile.scratch_bytes + 2 * whole)
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        step = self.layout.rows
+        for first in range(lo, hi, step):
+            last = min(first + step, hi)
+            out[first - lo : last - lo] = self.source.take(self.rows[first:last])[:, self.rows]
+
+    def prefetch(self, lo: int, hi: int) -> None:
+        """Announce a read to the wrapped source, where its rows lie side by side."""
+        first, last = int(self.rows[lo]), int(self.rows[hi - 1]) + 1
+        if last - first == hi - lo:
+            self.source.prefetch(first, last)
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutZeroWeights(WrappedSource):
+    """A matrix in which pairs of weight zero are missing."""
+
+    weights: RowSource
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content."""
+        return f"{super().content_id} {self.weights.content_id}"
+
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: of both, and the weights of a block."""
+        own, other = self.source.read_profile, self.weights.read_profile
+        block = self.layout.rows * self.n * self.weights.dtype.itemsize
+        return replace(own, scratch_bytes=max(own.scratch_bytes, other.scratch_bytes + other.read_copies * block))
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        self.source.read(lo, hi, out)
+        step = self.layout.rows
+        for first in range(lo, hi, step):
+            last = min(first + step, hi)
+            weights: Rows = np.empty((last - first, self.n), self.weights.dtype)
+            self.weights.read(first, last, weights)
+            weights[np.arange(last - first), np.arange(first, last)] = 1  # a diagonal is judged by what is on it
+            out[first - lo : last - lo][weights == 0] = np.nan
+
+    def prefetch(self, lo: int, hi: int) -> None:
+        """Announce a read to both."""
+        self.source.prefetch(lo, hi)
+        self.weights.prefetch(lo, hi)
+
+    def verified(self) -> WithoutZeroWeights:
+        """Return the same rows, made of verified sources."""
+        return replace(self, source=self.source.verified(), weights=self.weights.verified())
+
+    def is_stale(self) -> bool:
+        """Whether one of the two has changed since it was opened."""
+        return self.source.is_stale() or self.weights.is_stale()
+
+
+class FiniteEntries(WrappedSource):
+    """A matrix in which infinite entries are missing."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        self.source.read(lo, hi, out)
+        rows = out[: hi - lo]
+        rows[np.isposinf(rows)] = np.nan

@@ -186,8 +186,8 @@ def _kubernetes(name: ClusterName, wishes: Wishes) -> Iterator[Client]:
     """Start a cluster by Dask's operator; a file with a ``kind`` is the whole resource, any other holds arguments."""
     import dask
 
-    from psmds_dist.deploy.extras import extra
     from psmds_dist.deploy.files import read_mapping
+    from psmds_dist.utils.extras import extra
 
     if wishes.tls is not None:
         raise InputError(

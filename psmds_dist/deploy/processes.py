@@ -6,7 +6,6 @@ to its scheduler breaks, so it is started again, for as long as the scheduler fi
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -120,7 +119,7 @@ def run_worker(
     given = host or interface or setting("host") or setting("interface")
     own = listening_address(host, interface) if given else None
     scheduler = scheduler_address(scheduler_file, ATTEMPT)
-    _require_same_security(scheduler, tls)
+    _require_same_security(scheduler, tls is not None)
     where = ["--scheduler-file", scheduler_file, "--host", own or address_towards(scheduler)]
     what = ["--nthreads", str(threads), "--nworkers", "1", "--memory-limit", "0"]
     who = ["--name", name or f"{socket.gethostname()}-{os.getpid()}", "--death-timeout", str(ATTEMPT)]
@@ -194,11 +193,12 @@ def scheduler_address(scheduler_file: str, timeout: float) -> str:
     InputError
         When there is none in time.
     """
+    from psmds_dist.executor.cluster import address_in
+
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         try:
-            with open(scheduler_file, encoding="utf-8") as file:
-                return str(json.load(file)["address"])
+            return address_in(scheduler_file)
         except (OSError, ValueError, KeyError, TypeError):  # not there, or being written
             time.sleep(0.1)
     raise InputError(
@@ -227,13 +227,22 @@ def listening_address(host: str | None = None, interface: str | None = None) -> 
         When both are given, or the interface does not exist or has no IPv4 address.
     """
     where = listen_on(host, interface)
-    if "host" in where:
-        return where["host"]
+    return where["host"] if "host" in where else interface_address(where["interface"])
+
+
+def interface_address(interface: str) -> str:
+    """IPv4 address of a network interface of this machine.
+
+    Raises
+    ------
+    InputError
+        When there is none.
+    """
     found = psutil.net_if_addrs()
-    addresses = [each.address for each in found.get(where["interface"], []) if each.family == socket.AF_INET]
+    addresses = [each.address for each in found.get(interface, []) if each.family == socket.AF_INET]
     if not addresses:
         raise InputError(
-            f"interface must be a network interface with an IPv4 address, not {where['interface']!r}: this machine has "
+            f"interface must be a network interface with an IPv4 address, not {interface!r}: this machine has "
             f"{', '.join(sorted(found))}."
         )
     return str(addresses[0])
@@ -280,13 +289,10 @@ def _require_writable(scheduler_file: str) -> None:
         )
 
 
-def _require_same_security(scheduler: str, tls: str | None) -> None:
-    if scheduler.startswith("tls://") != (tls is not None):
-        raise InputError(
-            f"the scheduler at {scheduler} uses TLS: pass --tls with the directory of its certificate."
-            if tls is None
-            else f"the scheduler at {scheduler} does not use TLS: leave out --tls, or start it with --tls."
-        )
+def _require_same_security(scheduler: str, encrypted: bool) -> None:
+    from psmds_dist.executor.tls import require_same_security
+
+    require_same_security(scheduler, able=encrypted, required=encrypted)
 
 
 def _tls_directory(given: str | None) -> str | None:

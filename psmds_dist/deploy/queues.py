@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from psmds_dist.core.errors import InputError, WorkerError
-from psmds_dist.deploy.extras import extra
 from psmds_dist.deploy.files import read_mapping, require_known
 from psmds_dist.deploy.local import close
+from psmds_dist.deploy.processes import interface_address
 from psmds_dist.deploy.settings import LOOPBACK, dask_settings, exported, setting
 from psmds_dist.executor import open_jobs, tls_security, write_certificates
+from psmds_dist.utils.extras import extra
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -113,7 +112,8 @@ def job_arguments(given: Mapping[str, Any], threads: int | None, tls: str) -> di
 
     A job is one process, all of whose cores run the kernels.
     """
-    interface = _existing(given.get("interface") or setting("interface") or "lo")
+    interface = given.get("interface") or setting("interface") or "lo"
+    interface_address(interface)
     exports = [f"export {name}={shlex.quote(value)}" for name, value in exported().items()]
     return {
         "processes": 1,
@@ -127,14 +127,6 @@ def job_arguments(given: Mapping[str, Any], threads: int | None, tls: str) -> di
         "job_script_prologue": exports + list(given.get("job_script_prologue") or []),
         "worker_extra_args": ["--dashboard-address", f"{LOOPBACK}:0", *(given.get("worker_extra_args") or [])],
     }
-
-
-def _existing(interface: str) -> str:
-    """Interface of this machine, where the scheduler runs."""
-    names = psutil.net_if_addrs()
-    if interface not in names:
-        raise InputError(f"this machine has no interface {interface!r}: set it to one of {', '.join(sorted(names))}.")
-    return interface
 
 
 def _parameters(made: type) -> set[str]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from psmds_dist.core.errors import InputError
-from psmds_dist.deploy.extras import extra
 from psmds_dist.deploy.files import read_text, require_known
 from psmds_dist.deploy.local import close
 from psmds_dist.deploy.settings import LOOPBACK, dask_settings, setting
 from psmds_dist.executor import tls_configuration, tls_security
+from psmds_dist.utils.extras import extra
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -31,7 +31,7 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
     InputError
         When no scheduler answers, or a file is missing.
     """
-    from distributed import Client
+    from distributed import Client, Security
 
     security = None if tls is None else tls_security(tls)
     if scheduler_file is not None and not os.path.exists(scheduler_file):
@@ -40,15 +40,13 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
             f"{scheduler_file}' first, on a file system that this machine shares with it."
         )
     try:
-        if scheduler_file is not None:
-            with open(scheduler_file, encoding="utf-8") as file:
-                address = json.load(file)["address"]
-        address = str(address)
+        address = str(address) if scheduler_file is None else address_in(scheduler_file)
         if "://" not in address:
             address = f"{'tcp' if tls is None else 'tls'}://{address}"
         # a client that fails on its address or security never lets the process end
         check_address(address)
-        require_same_security(address, security)
+        ours = (security or Security()).get_connection_args("client")  # Dask's own settings may have TLS too
+        require_same_security(address, able=ours["ssl_context"] is not None, required=ours["require_encryption"])
         # waits as long as Dask's setting distributed.comm.timeouts.connect says; as the default client it
         # would change Dask's settings, and leave them changed when nobody answers
         return Client(address, set_as_default=False, security=security)
@@ -63,6 +61,12 @@ def connect(address: str | None = None, scheduler_file: str | None = None, tls: 
         place, what = scheduler_file or address, str(error).rstrip(".")
         hint = "" if tls else "; one that uses TLS has an address that begins with tls://, and needs --tls"
         raise InputError(f"no Dask scheduler answers at {place}: {type(error).__name__} {what}{hint}.") from None
+
+
+def address_in(scheduler_file: str) -> str:
+    """Address of the scheduler that wrote a file; raises what reading raises."""
+    with open(scheduler_file, encoding="utf-8") as file:
+        return str(json.load(file)["address"])
 
 
 @contextlib.contextmanager

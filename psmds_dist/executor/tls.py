@@ -86,18 +86,24 @@ def tls_configuration(folder: str) -> dict[str, Any]:
     return {"distributed.comm.require-encryption": True, **names}
 
 
-def require_same_security(address: str, security: Security | None) -> None:
-    """Refuse a scheduler that uses TLS when we do not, and the other way round.
+def require_same_security(address: str, *, able: bool, required: bool) -> None:
+    """Refuse a scheduler that uses TLS when we cannot, and one that does not when we must.
+
+    Parameters
+    ----------
+    address : str
+        Address of the scheduler.
+    able : bool
+        Whether we have a certificate.
+    required : bool
+        Whether we connect with TLS only.
 
     Raises
     ------
     InputError
         In both cases.
     """
-    from distributed import Security
-
-    ours = (security or Security()).get_connection_args("client")  # Dask's own settings may have it too
-    if address.startswith("tls://") and ours["ssl_context"] is None:
+    if address.startswith("tls://") and not able:
         raise InputError(f"the scheduler at {address} uses TLS: pass --tls with the directory of its certificate.")
-    if ours["require_encryption"] and address.startswith("tcp://"):
-        raise InputError(f"the scheduler at {address} does not use TLS: leave out --tls, or start it with TLS.")
+    if address.startswith("tcp://") and required:
+        raise InputError(f"the scheduler at {address} does not use TLS: leave out --tls, or start it with --tls.")

@@ -23,6 +23,8 @@ from psmds_dist.ingest.check import (
     require_matrix,
     room_for,
 )
+from psmds_dist.ingest.connected import keep_connected
+from psmds_dist.ingest.conversion import from_similarities
 from psmds_dist.ingest.diagnose import count_triangles
 from psmds_dist.ingest.passes import Check, Checker
 from psmds_dist.ingest.scan import BlockScanner, Progress, panel_blocks, read_strips, scan_all, split
@@ -88,6 +90,9 @@ def build(
     symmetrize: bool = False,
     triangle: str | None = None,
     zero_diagonal: bool = False,
+    disconnected: str = "refuse",
+    similarity: str | None = None,
+    dtype: str | None = None,
     symmetry_tol: float = SYMMETRY_TOL,
     memory_limit: int | None = None,
     on_progress: Progress | None = None,
@@ -118,6 +123,14 @@ def build(
         counts the entries of both in a pass of its own and does so when one is empty.
     zero_diagonal : bool
         Whether to write zeros on the diagonal. Refused when the matrix looks like similarities.
+    disconnected : {"refuse", "largest"}
+        What to do with points that no chain of known pairs joins to the others: refuse the matrix, or write the largest
+        component only. Rows that have no names keep their numbers as such.
+    similarity : {"1-s", "sqrt(1-s)", "sqrt(2(1-s))", "-log s", "max-s", "1/s"}, optional
+        The source holds similarities ``s``: write the dissimilarities that this formula computes from them, in float64;
+        ``max`` is the largest of all entries, found in a pass of its own.
+    dtype : {"float32", "float64"}, optional
+        Type of the store where ``similarity`` is given; by default that of the source, which had better be float64.
     symmetry_tol : float
         Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square.
     memory_limit : int, optional
@@ -141,9 +154,13 @@ def build(
     """
     require_matrix(source)
     names = check_target(source, path, ids)
-    if zero_diagonal:
+    if zero_diagonal and similarity is None:
         refuse_similarities(source, names)
     source = _mirrored(source, executor, symmetrize, triangle, memory_limit)
+    if similarity is not None:
+        room = room_for(memory.building, source, executor, memory_limit)
+        source = from_similarities(source, similarity, executor, room, np.dtype(dtype or source.dtype))
+    source, names = keep_connected(source, executor, disconnected, ids=names, memory_limit=memory_limit)
     return write_checked(
         ZeroDiagonal(source) if zero_diagonal else source,
         path,
@@ -198,8 +215,8 @@ def write_checked(
             overwrite=overwrite,
         )
         work = BuildBlocks(source, target, panel_blocks(source, room), checker.scanner(source))
-        collected = checker.collect(source, scan_all(source, work, executor, room, on_progress))
         with _removed_if_refused(target):
+            collected = checker.collect(source, scan_all(source, work, executor, room, on_progress))
             check = checker.evaluate(collected, target, executor, room)
         check.suspicion.warn(checker.what)
         target.finish(check.as_dict())
@@ -208,7 +225,7 @@ def write_checked(
 
 @contextmanager
 def _removed_if_refused(target: Target) -> Iterator[None]:
-    """Remove what was written where its check ends with an error: all of it is in the source still."""
+    """Remove what was written where the source is damaged or refused: all of it is in the source still."""
     try:
         yield
     except InputError:

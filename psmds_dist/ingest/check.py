@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,7 +19,15 @@ from psmds_dist.core.sources import RowSource, require_square, require_valid
 from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints, Rows, Suspicion
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.cache import stored
-from psmds_dist.ingest.diagnose import Pair, count_triangles, group_sizes, look_at_triangles, worst_pair
+from psmds_dist.ingest.diagnose import (
+    Pair,
+    count_triangles,
+    group_sizes,
+    look_at_triangles,
+    one_sided_pair,
+    worst_pair,
+)
+from psmds_dist.ingest.gaps import component_sizes, largest_component, names_of
 from psmds_dist.ingest.passes import Checker, check_once, run_check
 from psmds_dist.ingest.scan import (
     GroupScan,
@@ -42,6 +50,9 @@ ROUNDING_TOL = 1e-5
 """Largest distance from zero of a negative entry, or of one on the diagonal, that passes as a rounded zero, as a share
 of the root mean square of a typical row (the median, so that a few huge entries do not make others look small)."""
 
+POOREST = 100
+"""Points that know the fewest others which a check remembers."""
+
 Ids = Sequence[str] | None
 
 
@@ -51,6 +62,8 @@ class MatrixChecker(Checker[GroupScan, Scan, InputCheck]):
 
     ids: Ids = None
     symmetry_tol: float = SYMMETRY_TOL
+    weighted: bool = False
+    """Whether pairs are missing that have the weight zero."""
 
     result = InputCheck
 
@@ -75,9 +88,24 @@ class MatrixChecker(Checker[GroupScan, Scan, InputCheck]):
 
     def evaluate(self, collected: Scan, source: RowSource, executor: Executor, room: int) -> InputCheck:
         """Judge a finished pass."""
-        judge = Judgement(collected, source, executor, self.ids, self.symmetry_tol, room)
+        judge = Judgement(collected, source, executor, self.ids, self.symmetry_tol, room, self.weighted)
         refuse(judge.problems())
         return judge.result()
+
+
+def require_complete(check: InputCheck, what: str) -> None:
+    """Refuse a matrix with missing pairs for what needs all of them.
+
+    Raises
+    ------
+    InputError
+        Where pairs are missing.
+    """
+    if check.missing:
+        raise InputError(
+            f"{check.missing:,} pairs of the matrix are missing (NaN), but {what} needs all of them: fill them in, or "
+            "leave out points."
+        )
 
 
 def require_matrix(source: RowSource) -> None:
@@ -191,6 +219,7 @@ class Judgement:
     ids: Ids
     symmetry_tol: float
     room: int
+    weighted: bool = False
 
     def problems(self) -> list[str]:
         """All that is wrong, the worst first."""
@@ -198,7 +227,8 @@ class Judgement:
         entries_wrong = [] if similarities else [self._negative(), self._diagonal()]
         problems = [
             self._lone_triangle,
-            self._missing(),
+            self._one_sided(),
+            self._unconnected(),
             self._infinite(),
             self._huge(),
             similarities,
@@ -219,9 +249,12 @@ class Judgement:
             symmetry_tol=self.symmetry_tol,
             asymmetry=None if pair is None else pair.difference / scan.rms,
             digest=scan.digest,
-            suspicion=suspicion_of(
-                scan.invalid("negative"), scan.diagonal, scan.rms, like_similarities=like_similarities
+            suspicion=replace(
+                suspicion_of(scan.invalid("negative"), scan.diagonal, scan.rms, like_similarities=like_similarities),
+                missing=scan.gaps.missing,
+                pairs=scan.n * (scan.n - 1) // 2,
             ),
+            poorest=tuple(scan.gaps.poorest(POOREST)),
         )
 
     @property
@@ -231,7 +264,7 @@ class Judgement:
     @cached_property
     def _zero(self) -> float:
         """What passes as a rounded zero."""
-        return rounded_zero(self.scan.squares)
+        return rounded_zero(self.scan.complete_squares)
 
     @cached_property
     def _diagonal_entries(self) -> Floats:
@@ -240,18 +273,19 @@ class Judgement:
 
     @cached_property
     def _similarity_check(self) -> SimilarityCheck:
-        return SimilarityCheck.of(self.scan.sample, self._diagonal_entries, self.scan.squares, self.scan.n)
+        return SimilarityCheck.of(self.scan.sample, self._diagonal_entries, self.scan.complete_squares, self.scan.n)
 
     @cached_property
     def _finite(self) -> bool:
-        return not any(self.scan.invalid(kind) for kind in ("nan", "infinite", "huge"))
+        return not any(self.scan.invalid(kind) for kind in ("infinite", "huge"))
 
     @cached_property
     def _lone_triangle(self) -> str:
         """Sentence about a matrix of which one side of the diagonal is empty, or holds a value that stands for that."""
         half = self.scan.n * (self.scan.n - 1) // 2
-        invalid_entries = [self.scan.invalid(kind) for kind in ("nan", "infinite", "huge", "negative")]
-        if self._unequal is None and not any(invalid and invalid.count >= half for invalid in invalid_entries):
+        invalid_entries = [self.scan.invalid(kind) for kind in ("infinite", "huge", "negative")]
+        unequal = self.scan.gaps.one_sided.size or self._unequal is not None
+        if not unequal and not any(invalid and invalid.count >= half for invalid in invalid_entries):
             return ""
         found = count_triangles(self.source, self.executor, self.room)
         return one_triangle(found) if found.only else ""
@@ -280,17 +314,38 @@ class Judgement:
         pair = self._pair if self._finite else None
         return None if pair is None or pair.difference <= self.symmetry_tol * self.scan.rms else pair
 
-    def _where(self, invalid: InvalidEntries) -> str:
-        return f"row {row_name(invalid.row, self.ids)}, column {row_name(invalid.column, self.ids)}"
-
-    def _missing(self) -> str:
-        invalid = self._invalid("nan")
-        if invalid is None:
+    def _one_sided(self) -> str:
+        """Sentence about pairs that are known in one order only."""
+        points = self.scan.gaps.one_sided
+        if not points.size or self._lone_triangle:
             return ""
+        pair = one_sided_pair(self.source, int(points[0]), self.executor, self.room)
+        i, j = row_name(pair.i, self.ids), row_name(pair.j, self.ids)
+        there, value = (pair.j, pair.mirrored) if math.isnan(pair.value) else (pair.i, pair.value)
         return (
-            f"the matrix has {entries(invalid.count, 'NaN')}, the first in {self._where(invalid)}; missing pairs are "
-            "not supported where all are used, so fill them in, leave out their points, or embed through landmarks "
-            "without a full refinement (psmds landmarks fit, LandmarkMDS)."
+            f"some pairs of {points.size:,} points are known in one order only, the first {i} and {j}, with {value:g} "
+            f"in row {there} and NaN in the other; use symmetrize=True (psmds ingest --symmetrize) to take the value "
+            "that is known (and the mean where both are), or write NaN in both orders where a pair is to be missing."
+        )
+
+    def _unconnected(self) -> str:
+        """Sentence about points that no chain of known pairs joins."""
+        gaps, ids = self.scan.gaps, self.ids
+        if not gaps.entries:
+            return "all entries of the matrix off its diagonal are NaN, so no pair is known; check how it was read."
+        labels = gaps.labels
+        sizes = component_sizes(labels)
+        if len(sizes) == 1 or gaps.one_sided.size:
+            return ""
+        outside = np.flatnonzero(labels != largest_component(labels))
+        lonely = np.flatnonzero(gaps.known == 0)
+        shown = ", ".join(f"{size:,}" for size in sizes[:5]) + ", ..." * (len(sizes) > 5)
+        pair = "known pair of positive weight" if self.weighted else "known pair"
+        alone = f" (without any {pair}: {names_of(lonely, ids)})" if lonely.size else ""
+        return (
+            f"the points fall into {len(sizes):,} components without a {pair} between them (of {shown} points), "
+            f"which have no place relative to each other; outside the largest are {names_of(outside, ids)}{alone}: "
+            "embed each component by itself, or the largest alone by disconnected='largest' (--disconnected largest)."
         )
 
     def _infinite(self) -> str:
@@ -299,7 +354,8 @@ class Judgement:
             return ""
         return (
             f"the matrix has {entries(invalid.count, 'infinite')} as {self.scan.dtype.name}, the first in "
-            f"{self._where(invalid)}; {self._groups}replace them by finite dissimilarities or leave out their points."
+            f"{where_is(invalid, self.ids)}; {self._groups}replace them by finite dissimilarities or leave out their "
+            "points."
         )
 
     def _huge(self) -> str:
@@ -308,7 +364,7 @@ class Judgement:
             return ""
         return (
             f"the squares of the dissimilarities overflow in computations with {self.scan.dtype.name}: "
-            f"{entries(invalid.count, 'huge')}, the largest {invalid.value:g} in {self._where(invalid)}, above "
+            f"{entries(invalid.count, 'huge')}, the largest {invalid.value:g} in {where_is(invalid, self.ids)}, above "
             f"{largest_usable(self.scan.dtype):g}; {self._groups}where such values stand for pairs without a "
             "dissimilarity replace them or leave out their points, otherwise divide the matrix by a constant first."
         )
@@ -337,7 +393,7 @@ class Judgement:
         if invalid is None or -invalid.value <= self._zero:
             return ""
         return (
-            f"the matrix has {entries(invalid.count, 'negative')}, the lowest in {self._where(invalid)} "
+            f"the matrix has {entries(invalid.count, 'negative')}, the lowest in {where_is(invalid, self.ids)} "
             f"({invalid.value:g}), but dissimilarities are zero or more; correct them at their origin, fill in missing "
             "pairs that they stand for, and if these are correlations r, use sqrt(2 (1 - r))."
         )
@@ -356,7 +412,7 @@ class Judgement:
 
     def _asymmetric(self) -> str:
         pair, rms = self._unequal, self.scan.rms
-        if pair is None or self._lone_triangle:
+        if pair is None or self._lone_triangle or self.scan.gaps.one_sided.size:
             return ""
         missing = 0 in (pair.value, pair.mirrored) or min(pair.value, pair.mirrored) < -self._zero
         i, j = row_name(pair.i, self.ids), row_name(pair.j, self.ids)
@@ -404,7 +460,7 @@ def one_triangle(found: Triangles) -> str:
         f"{'below' if above else 'above'} are all {empty}; use psmds ingest --triangle {filled} (build with "
         f"triangle={filled!r}), or in NumPy t = numpy.{'triu' if above else 'tril'}(t); t + t.T. "
         "The mean of both orders (symmetrize) would "
-        + (f"mix all dissimilarities with {empty.low:g}." if empty.filled else "halve all dissimilarities.")
+        + (f"mix all dissimilarities with {empty.low:g}." if empty.filled else "halve all that stand beside a zero.")
     )
 
 
@@ -463,7 +519,7 @@ def like_similarities(what: str, points: Ints, diagonal: Floats, rms: float, sig
         first = row_name(int(points[there.argmin()]), ids)
         count = points.size - own.size
         lacking = f"; {count} row{'s have' if count > 1 else ' has'} zero there, the first is {first}: repair or remove"
-    remedy = _remedy(top, constant, signed)
+    remedy = f"turn them into dissimilarities first, {_remedy(top, constant, signed)}"
     return (
         f"{what} looks like similarities: its largest values are on the diagonal (mean {top:g} in "
         f"{own.size} rows, against a root mean square of {rms:g} elsewhere), so {remedy}{lacking}."
@@ -473,10 +529,11 @@ def like_similarities(what: str, points: Ints, diagonal: Floats, rms: float, sig
 def _remedy(top: float, constant: bool, signed: bool) -> str:
     """Say how similarities with ``top`` on the diagonal become dissimilarities."""
     if signed and constant:
-        return "turn correlations r into dissimilarities first, by sqrt(2 (1 - r))"
+        return "correlations by sqrt(2 (1 - r)) (psmds ingest --similarity 'sqrt(2(1-s))')"
     if constant:
-        return f"turn them into dissimilarities first, for example by {top:g} - s, with a diagonal of zeros"
-    return "turn them into dissimilarities first, for example by sqrt(s_ii + s_jj - 2 s_ij)"
+        rule = "1-s" if top == 1 else "max-s"
+        return f"for example by {top:g} - s, with a diagonal of zeros (psmds ingest --similarity '{rule}')"
+    return "for example by sqrt(s_ii + s_jj - 2 s_ij)"
 
 
 def tiny(dtype: np.dtype[Any], rms: float, highest: float) -> str:
@@ -508,6 +565,11 @@ def refuse_tiny(dtype: np.dtype[Any], rms: float, highest: float) -> None:
 def row_name(row: int, ids: Ids) -> str:
     """Return a row as people know it."""
     return f"{row}" if ids is None else f"{row} (id {ids[row]!r})"
+
+
+def where_is(invalid: InvalidEntries, ids: Ids) -> str:
+    """Return the place of an entry as people know it."""
+    return f"row {row_name(invalid.row, ids)}, column {row_name(invalid.column, ids)}"
 
 
 def entries(count: int, kind: str) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
-from psmds_dist.ingest.scan import GatherColumns, ScanBlocks, scan_all
+from psmds_dist.ingest.gaps import Components, Mask, component_sizes, merge_labels
+from psmds_dist.ingest.scan import GatherColumns, InvalidEntries, ScanBlocks, find_invalid, scan_all, total_invalid
 from psmds_dist.ingest.triangles import Triangles, count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
 
@@ -60,20 +58,33 @@ def worst_pair(source: RowSource, imbalance: Floats, executor: Executor, room: i
         for first in range(0, suspects.size, step)
         for pair in _compared(source, suspects[first : first + step], executor, room)
     ]
-    return max(pairs, key=lambda pair: pair.difference)
+    return max(pairs, key=lambda pair: np.nan_to_num(pair.difference))
 
 
 def _compared(source: RowSource, suspects: Ints, executor: Executor, room: int) -> Iterator[Pair]:
-    """The worst pair of each suspect row."""
-    columns = np.empty((source.n, suspects.size))
-    for parts in scan_all(source, GatherColumns(source, suspects, room), executor, room):
+    """The worst pair of each suspect row, of those that are known."""
+    for i, row, column in _both_orders(source, suspects, executor, room):
+        j = int(np.nan_to_num(np.abs(row - column)).argmax())
+        yield Pair(i, j, float(row[j]), float(column[j]))
+
+
+def _both_orders(source: RowSource, rows: Ints, executor: Executor, room: int) -> Iterator[tuple[int, Rows, Floats]]:
+    """Some rows, each with its number and the column of the same index, from one pass."""
+    columns = np.empty((source.n, rows.size))
+    for parts in scan_all(source, GatherColumns(source, rows, room), executor, room):
         for lo, part in parts:
             columns[lo : lo + len(part)] = part
     row = np.empty((1, source.n), source.dtype)
-    for k, i in enumerate(suspects.tolist()):
+    for k, i in enumerate(rows.tolist()):
         source.read(i, i + 1, row)
-        j = int(np.abs(row[0] - columns[:, k]).argmax())
-        yield Pair(i, j, float(row[0, j]), float(columns[j, k]))
+        yield i, row[0], columns[:, k]
+
+
+def one_sided_pair(source: RowSource, row: int, executor: Executor, room: int = PANEL_BYTES) -> Pair:
+    """Return the first pair of a row that is known in one order only."""
+    [(i, values, column)] = _both_orders(source, np.array([row]), executor, room)
+    j = int((np.isnan(values) != np.isnan(column)).argmax())
+    return Pair(i, j, float(values[j]), float(column[j]))
 
 
 class TriangleCounter:
@@ -113,13 +124,49 @@ def spread(n: int, rows: int) -> Ints:
     return np.unique(np.linspace(0, n - 1, rows).astype(np.int64))
 
 
+class EntryFinder:
+    """Looks for entries off the diagonal, in the rows of some blocks, that pass a test.
+
+    Parameters
+    ----------
+    layout : Layout
+        Blocks of the rows.
+    test : callable
+        Marks entries, of a square matrix, in some rows.
+    """
+
+    def __init__(self, layout: Layout, test: Callable[[Rows], Mask]) -> None:
+        self._layout = layout
+        self._test = test
+        self._found: list[InvalidEntries | None] = []
+
+    def add(self, block: int, rows: Rows) -> None:
+        """Look at the rows of ``block``."""
+        lo, hi = self._layout.bounds(block)
+        marked = self._test(rows)
+        marked[np.arange(hi - lo), np.arange(lo, hi)] = False
+        self._found.append(find_invalid(marked, rows[:, : self._layout.n], lo))
+
+    def result(self) -> InvalidEntries | None:
+        """Return what was found."""
+        return total_invalid(self._found)
+
+
+def find_entries(
+    source: RowSource, test: Callable[[Rows], Mask], executor: Executor, room: int = PANEL_BYTES
+) -> InvalidEntries | None:
+    """Count the entries off the diagonal that pass a test, and return where one is, from one pass."""
+    work = ScanBlocks(source.verified(), partial(EntryFinder, source.layout, test), room)
+    return total_invalid(list(scan_all(source, work, executor, room)))
+
+
 class GroupFinder:
     """Joins points that have a usable entry between them, within the rows of some blocks."""
 
     def __init__(self, n: int, largest: float) -> None:
         self._layout = Layout(n)
         self._largest = largest
-        self._label = np.arange(n)
+        self._components = Components(n)
 
     def add(self, block: int, rows: Rows) -> None:
         """Join what the rows of ``block`` join."""
@@ -127,22 +174,19 @@ class GroupFinder:
         for k, row in enumerate(rows):
             near = np.isfinite(row) & (row <= self._largest)
             near[lo + k] = True
-            labels = self._label[near]
-            if (labels != labels[0]).any():  # seldom, once the groups are known
-                joined = np.unique(labels)
-                self._label[np.isin(self._label, joined)] = joined[0]
+            self._components.join(near)
 
     def result(self) -> Ints:
         """A label for each point; those of joined points are equal."""
-        return self._label
+        return self._components.labels
+
+
+def component_labels(source: RowSource, executor: Executor, largest: float, room: int = PANEL_BYTES) -> Ints:
+    """Label points by the first of those that chains of finite entries of at most ``largest`` join."""
+    work = ScanBlocks(source.verified(), partial(GroupFinder, source.n, largest), room)
+    return merge_labels(list(scan_all(source, work, executor, room)))
 
 
 def group_sizes(source: RowSource, executor: Executor, largest: float, room: int = PANEL_BYTES) -> list[int]:
     """Sizes of the groups of points between which no entry is finite and at most ``largest``, the largest first."""
-    n = source.n
-    work = ScanBlocks(source.verified(), partial(GroupFinder, n, largest), room)
-    found = list(scan_all(source, work, executor, room))
-    ends: tuple[Any, Any] = (np.tile(np.arange(n), len(found)), np.concatenate(found))
-    joined = coo_array((np.ones(ends[0].size, bool), ends), shape=(n, n))
-    _, label = connected_components(joined, directed=False)
-    return sorted(np.bincount(label).tolist(), reverse=True)
+    return component_sizes(component_labels(source, executor, largest, room))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -19,6 +19,7 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import count_read, prefetch_ahead
+from psmds_dist.ingest.gaps import Gaps, GapScan, GapScanner
 from psmds_dist.ingest.similarity import sample_points
 from psmds_dist.kernels.jit import threads_for
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
@@ -28,6 +29,12 @@ _KEY = 0x70736D6473
 
 HUGE, OUTLYING = 1e18, 1e12
 """An entry above the first, and so many times a typical one, leaves no digit of the others."""
+
+FILL_BYTES = 500_000
+"""Rows with missing entries that are filled at a time."""
+
+INVALID = ("infinite", "huge", "negative")
+"""Kinds of entries that are wrong."""
 
 F = TypeVar("F", covariant=True)
 Progress = Callable[[int, int], None]
@@ -60,7 +67,7 @@ class BlockScan:
 
     block: int
     squares: Floats
-    """Sums of squares of the rows; of their usable entries where some are not finite, or huge."""
+    """Sums of squares of the rows; of their usable entries where some are missing, infinite or huge."""
 
     diagonal: Floats
     sketch: Floats
@@ -71,7 +78,6 @@ class BlockScan:
     """Largest of the usable entries."""
 
     checksum: int
-    nan: InvalidEntries | None = None
     infinite: InvalidEntries | None = None
     huge: InvalidEntries | None = None
     """Finite entries beyond `largest_usable`."""
@@ -88,6 +94,7 @@ class GroupScan:
 
     blocks: tuple[BlockScan, ...]
     columns: Floats
+    gaps: GapScan | None = None
 
 
 @lru_cache(maxsize=1)
@@ -117,20 +124,49 @@ class Scanner:
         self._weights = sketch_weights(n)
         self._columns = np.zeros((SKETCHES, n))
         self._blocks: list[BlockScan] = []
+        self._gaps = GapScanner(n)
 
     def add(self, block: int, rows: Rows) -> None:
-        """Scan the rows of ``block``."""
+        """Scan the rows of ``block``; what is missing counts as zero."""
         lo, hi = self._layout.bounds(block)
+        parts = [self._look(start, part) for start, part in self._without_gaps(lo, rows)]
+        self._blocks.append(
+            BlockScan(
+                block,
+                squares=np.concatenate([part.squares for part in parts]),
+                diagonal=np.concatenate([part.diagonal for part in parts]),
+                sketch=np.concatenate([part.sketch for part in parts]),
+                sample=rows.take(self._sampled(lo, hi), axis=0).take(self._points, axis=1),
+                highest=max(part.highest for part in parts),
+                checksum=google_crc32c.value(rows),
+                **{kind: total_invalid([part.invalid.get(kind) for part in parts]) for kind in INVALID},
+            )
+        )
+
+    def _look(self, lo: int, rows: Rows) -> _Part:
+        """Look at rows from ``lo`` on, none of which has missing entries."""
         squares, sketch, low, high = scan_rows(rows, lo, self._weights, self._columns)
-        invalid_entries: dict[str, InvalidEntries | None] = {}
+        invalid: dict[str, InvalidEntries | None] = {}
         if low < 0 or high > self._largest or not math.isfinite(squares.sum()):
-            invalid_entries = _invalid_entries(rows, lo)
+            invalid = _invalid_entries(rows, lo)
             usable = np.where(np.abs(rows) <= self._largest, rows, 0)
             squares, high = np.square(usable, dtype=np.float64).sum(axis=1), float(usable.max())
-        diagonal = np.diagonal(rows, lo).astype(np.float64)
-        sample = rows.take(self._sampled(lo, hi), axis=0).take(self._points, axis=1)
-        checksum = google_crc32c.value(rows)
-        self._blocks.append(BlockScan(block, squares, diagonal, sketch, sample, high, checksum, **invalid_entries))
+        return _Part(squares, np.diagonal(rows, lo).astype(np.float64), sketch, high, invalid)
+
+    def _without_gaps(self, lo: int, rows: Rows) -> Iterator[tuple[int, Rows]]:
+        """Yield rows from ``lo`` on as they are, or in parts with zeros for missing entries, which are noted."""
+        if not np.isnan(rows.min()):
+            yield lo, rows
+            return
+        step = max(1, FILL_BYTES // rows[0].nbytes)
+        for first in range(0, len(rows), step):
+            part, start = rows[first : first + step], lo + first
+            missing = np.isnan(part)
+            filled: Rows = np.where(missing, part.dtype.type(0), part)
+            missing[np.arange(len(part)), np.arange(start, start + len(part))] = False
+            if missing.any():
+                self._gaps.add(start, missing)
+            yield start, filled
 
     def _sampled(self, lo: int, hi: int) -> Ints:
         """Which of the rows ``lo`` to ``hi`` are in the sample, counted from ``lo``."""
@@ -139,13 +175,22 @@ class Scanner:
 
     def result(self) -> GroupScan:
         """Return what was collected."""
-        return GroupScan(tuple(self._blocks), self._columns)
+        return GroupScan(tuple(self._blocks), self._columns, self._gaps.result())
+
+
+class _Part(NamedTuple):
+    """What is known of some rows; see `BlockScan`."""
+
+    squares: Floats
+    diagonal: Floats
+    sketch: Floats
+    highest: float
+    invalid: Mapping[str, InvalidEntries | None]
 
 
 def _invalid_entries(rows: Rows, lo: int) -> dict[str, InvalidEntries | None]:
     infinite = np.isinf(rows)
     wrong = {
-        "nan": np.isnan(rows),
         "infinite": infinite,
         "huge": (rows > largest_usable(rows.dtype)) & ~infinite,
         "negative": (rows < 0) & ~infinite,
@@ -163,11 +208,13 @@ def find_invalid(wrong: NDArray[np.bool_], rows: Rows, lo: int) -> InvalidEntrie
 
 
 def total_invalid(some: Sequence[InvalidEntries | None]) -> InvalidEntries | None:
-    """Return the worst of some invalid entries, with the count of all."""
+    """Return the worst of some invalid entries, the first of equals, with the count of all."""
     found = [invalid for invalid in some if invalid is not None]
     if not found:
         return None
-    worst = max(found, key=lambda invalid: math.inf if math.isnan(invalid.value) else abs(invalid.value))
+    worst = min(
+        found, key=lambda invalid: (-math.inf if math.isnan(invalid.value) else -abs(invalid.value), invalid.row)
+    )
     return replace(worst, count=sum(invalid.count for invalid in found))
 
 
@@ -177,6 +224,7 @@ class Scan:
     def __init__(self, n: int, dtype: np.dtype[Any]) -> None:
         self.n = n
         self.dtype = dtype
+        self.gaps = Gaps(n)
         self._blocks: dict[int, BlockScan] = {}
         self._columns = np.zeros((SKETCHES, n))
 
@@ -187,6 +235,7 @@ class Scan:
             self.__dict__.pop(name, None)
         with np.errstate(invalid="ignore", over="ignore"):  # infinities are told of where they stand
             self._columns += group.columns
+        self.gaps.add(group.gaps)
 
     @cached_property
     def blocks(self) -> list[BlockScan]:
@@ -207,18 +256,24 @@ class Scan:
         return squares
 
     @property
+    def complete_squares(self) -> Floats:
+        """The same, scaled up to rows in which nothing is missing."""
+        scaled: Floats = self.squares * ((self.n - 1) / np.maximum(1, self.gaps.known))
+        return scaled
+
+    @property
     def sample(self) -> Rows:
         """Entries between the points of `psmds_dist.ingest.similarity.sample_points`."""
         return np.concatenate([scan.sample for scan in self.blocks])
 
     def invalid(self, kind: str) -> InvalidEntries | None:
-        """The worst entry of a kind (``"nan"``, ``"infinite"``, ``"huge"``, ``"negative"``), and the count of all."""
+        """The worst entry of a kind (one of `INVALID`), and the count of all."""
         return total_invalid([getattr(scan, kind) for scan in self.blocks])
 
     @property
     def rms(self) -> float:
-        """Root mean square of the entries off the diagonal."""
-        return math.sqrt(float(self.squares.sum()) / (self.n * (self.n - 1)))
+        """Root mean square of the known entries off the diagonal."""
+        return math.sqrt(float(self.squares.sum()) / max(1, self.gaps.entries))
 
     @property
     def imbalance(self) -> Floats:

@@ -38,6 +38,10 @@ SNAPSHOT_COPIES = 3
 """Copies of all coordinates in a worker: received, unpacked, and the next ones arriving while these are in use."""
 
 
+GAP_FIELDS = 3
+"""What the check notes of a point with missing pairs: how many, a hash of them, and its component."""
+
+
 AFTERWARDS = "what is done while no rows are cached"
 """Name of bytes that are needed when no rows are held."""
 
@@ -237,10 +241,14 @@ def checking(rows: RowStorage, workers: int = 1, *, here: bool = True) -> Memory
         Whether this process does the work itself, so that it holds what is gathered as well.
     """
     rows = replace(rows, resident=False)  # a pass copies them, wherever they lie
-    n, of_row = rows.layout.n, FLOAT64_BYTES * (2 + SKETCHES)
+    n, of_row = rows.layout.n, FLOAT64_BYTES * (2 + SKETCHES + GAP_FIELDS)
     found = of_row * worker_share(n, workers)
     gathered = 2 * of_row * n + FLOAT64_BYTES * SKETCHES * n if here else found
-    parts = {"the sketch of the check": 2 * FLOAT64_BYTES * SKETCHES * n, "what it finds": found + gathered}
+    parts = {
+        "the sketch of the check": 2 * FLOAT64_BYTES * SKETCHES * n,
+        "missing pairs": 2 * FLOAT64_BYTES * GAP_FIELDS * n,
+        "what it finds": found + gathered,
+    }
     remedies = (*float32_remedy(rows), *ingest_remedy(rows))
     return MemoryRequirement(f"the check of {n:,} points", parts, rows, remedies=remedies)
 
@@ -365,6 +373,41 @@ def sample_bytes(points: int, itemsize: int) -> int:
     """Bytes of a sample of the points and of two shuffled copies, of which the next is made from one triangle."""
     return 7 * points**2 * itemsize // 2
 
+
+def rated(rows: RowStorage, points: int, dims: int, n_neighbors: int, between: int, threads: int) -> MemoryRequirement:
+    """What measures of a map need in one pass over some of the rows.
+
+    Parameters
+    ----------
+    rows : RowStorage
+        The matrix.
+    points : int
+        Rows that are read.
+    dims : int
+        Dimensions of the map.
+    n_neighbors : int
+        Nearest points of each row.
+    between : int
+        Points between which the ranks of all dissimilarities are compared.
+    threads : int
+        Threads of the kernel.
+    """
+    n = rows.layout.n
+    parts = {
+        "coordinates": FLOAT64_BYTES * n * dims * (SNAPSHOT_COPIES + 1),
+        "totals of the rows": FLOAT64_BYTES * points * _TOTALS,
+        "scratch of the kernel": FLOAT64_BYTES * (2 * n * threads + 3 * n_neighbors * batch_points(rows)),
+        "ranks of the dissimilarities": FLOAT64_BYTES * _RANKINGS * between**2 // 2,
+    }
+    remedies = (*(("measure a sample of the rows (--sample)",) * (points == n)), *ingest_remedy(rows))
+    return MemoryRequirement(f"measuring a map of {n:,} points", parts, rows, remedies=remedies)
+
+
+_TOTALS = 70
+"""Numbers a point when the totals of the rows are gathered, ordered, and left out in turn."""
+
+_RANKINGS = 14
+"""Numbers a pair of a rank correlation: both dissimilarities, their ranks, order, influence, and copies of rows."""
 
 _MAPS = 9
 """Coordinates of all points that a solve holds at once, at its end: as it started, the last, the best and the final

@@ -89,8 +89,8 @@ def test_bare_arrays(tmp_path, mds, name):
     export_stored(tmp_path / "map", tmp_path / name)
     assert np.array_equal(np.load(tmp_path / name), mds.embedding_)
     assert sorted(os.listdir(tmp_path)) == sorted(["map", name])
-    with pytest.raises(InputError, match=r"must end in \.csv, \.tsv or \.npy"):
-        export_stored(tmp_path / "map", tmp_path / "map.json")
+    with pytest.raises(InputError, match=r"must end in one of \.csv, \.tsv, \.npy, "):
+        export_stored(tmp_path / "map", tmp_path / "map.xls")
 
 
 def test_an_interrupted_write_leaves_what_was_there(tmp_path, mds, monkeypatch):

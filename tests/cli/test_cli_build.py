@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import zarr
 from click.testing import CliRunner
 
@@ -53,10 +54,39 @@ def test_similarities_are_not_hidden_by_a_zero_diagonal(place):
     np.save("similarities.npy", np.corrcoef(x) ** 2)
     assert "looks like similarities" in refused("ingest", "similarities.npy", "s.zarr", "--zero-diagonal")
     assert not Path("s.zarr").exists()
-    Path("table.tsv").write_text("a\tb\n0\t1\n")
-    told = refused("ingest", "table.tsv", "t.zarr")
-    assert "table.tsv is a table as text, but a .npy file or a Zarr store is expected" in told
-    assert "allow_pickle" not in told
+
+
+def test_ingest_converts_similarities_by_the_rule_that_its_error_names(place):
+    r = np.corrcoef(np.random.default_rng(0).normal(size=(N, 90)))
+    np.savetxt("r.csv", r, delimiter=",")
+    assert "--similarity 'sqrt(2(1-s))'" in refused("ingest", "r.csv", "d.zarr")
+    run("ingest", "r.csv", "d.zarr", "--similarity", "sqrt(2(1-s))", "--dtype", "float64", "-q")
+    expected = np.sqrt(2 * (1 - r)) * (1 - np.eye(N))
+    np.testing.assert_allclose(open_rows("d.zarr").array[:], expected, rtol=1e-15)
+    assert "sqrt(2(1-s)) of table" in json.loads(run("info", "d.zarr", "--json"))["source"]
+    told = refused("ingest", "square.npy", "s.zarr", "--similarity", "1/x")
+    assert "similarity must be one of '1-s', 'sqrt(1-s)', 'sqrt(2(1-s))', '-log s', 'max-s', '1/s'" in told
+
+
+def test_text_is_ingested_and_embedded_like_arrays(place):
+    pd.DataFrame(np.load("square.npy"), IDS, IDS).to_csv("square.csv")
+    run("ingest", "square.csv", "text.zarr", "-q")
+    run("ingest", "square.npy", "array.zarr", "--ids", "ids.txt", "-q")
+    np.testing.assert_array_equal(open_rows("text.zarr").array[:], open_rows("array.zarr").array[:])
+    assert open_rows("text.zarr").ids == IDS
+    run("fit", "square.csv", "map.zarr", "--max-epochs", "3", "-q")
+    run("fit", "array.zarr", "same.zarr", "--max-epochs", "3", "-q")
+    for file in ("map", "same"):
+        run("export", f"{file}.zarr", f"{file}.csv")
+    assert Path("map.csv").read_text() == Path("same.csv").read_text()
+    assert run("quality", "map.zarr") == run("quality", "same.zarr")
+    Path("cut.csv").write_text(Path("square.csv").read_text()[:-40])
+    told = refused("ingest", "cut.csv", "cut.zarr")
+    assert f"in line {N + 1} instead of" in told
+    assert "the file may be cut short" in told
+    assert not Path("cut.zarr").exists()
+    assert "format must be one of" in refused("ingest", "square.csv", "x.zarr", "--format", "excel")
+    assert "does not begin with the number" in refused("fit", "square.csv", "x.zarr", "--format", "phylip")
 
 
 def test_dissimilarities_given_as_points_are_noticed(place):

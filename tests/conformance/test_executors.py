@@ -21,7 +21,7 @@ import pytest
 from psmds_dist import ArrayRows, DaskExecutor, Executor, InProcessExecutor, InputError, build, open_rows
 from psmds_dist.api.embed import embed, measure
 from psmds_dist.core.config import SolverConfig
-from psmds_dist.data.sources import open_matrix
+from psmds_dist.data.opening import open_matrix
 from psmds_dist.executor import workers
 from psmds_dist.ingest.check import check_source
 from tests.clusters import all_blocks, with_workers

@@ -3,10 +3,16 @@
 import copy
 from functools import partial
 
+import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
+from scipy import sparse
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import pdist, squareform
+from sklearn.neighbors import kneighbors_graph
 
 from landmarks.panel.sources import Columns, TrustedPanel, points_panel, store_panel
 from landmarks.panel.tables import array_panel, labelled, npy_panel
@@ -16,13 +22,16 @@ from psmds_dist import (
     ReadProfile,
     RowSource,
     WrappedSource,
+    open_geodesics,
     open_matrix,
+    open_pairs,
     open_points,
     open_rows,
 )
+from psmds_dist.data.similarities import FromSimilarities
 from psmds_dist.data.sources import open_npy
 from psmds_dist.data.store import create, open_panel, open_table
-from psmds_dist.data.transforms import OneTriangle, Symmetrized, ZeroDiagonal
+from psmds_dist.data.transforms import OneTriangle, Subset, Symmetrized, ZeroDiagonal
 from tests.conformance.sources import SourceSuite
 
 N = 70
@@ -30,6 +39,7 @@ LANDMARKS = np.array([40, 3, 69, 0, 17])
 TALL = {"chunks": (23, 31)}
 PLAIN = {"chunks": (9, N), "compressors": None}
 SOME = np.array([3, 1])
+FEW = np.array([0, 1, 2, 7, 8, 30, 31, 32, 33, 69])
 
 
 def points(seed=0):
@@ -38,6 +48,10 @@ def points(seed=0):
 
 def distances(seed=0):
     return squareform(pdist(points(seed)))
+
+
+def dense(x):
+    return squareform(pdist(x))
 
 
 def skewed(seed=0):
@@ -59,6 +73,38 @@ def saved(folder, array):
 def foreign(folder, array, **how):
     zarr.create_array(folder / "foreign.zarr", data=array, **{**TALL, **how})
     return folder / "foreign.zarr"
+
+
+def as_text(folder, array, suffix, separator=",", **how):
+    """A table with names, of pandas, whose columns are in another order than its rows."""
+    names = [f"{k:03d}" for k in range(len(array))]
+    frame = pd.DataFrame(array, names, names)
+    order = np.random.default_rng(2).permutation(len(array))
+    frame.iloc[:, order].to_csv(folder / f"rows{suffix}", sep=separator, **how)
+    return folder / f"rows{suffix}"
+
+
+def as_phylip(folder, array, cells):
+    rows = [" ".join([f"taxon{k}", *map(repr, row[slice(*cells(k))])]) for k, row in enumerate(array.tolist())]
+    (folder / "rows.phylip").write_text("\n".join([str(len(rows)), *rows, ""]))
+    return folder / "rows.phylip"
+
+
+def as_hdf5(folder, array):
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file.create_dataset("matrix", data=array, chunks=(11, 30), dtype=">f8")
+        file["order"] = [f"p{k}" for k in range(len(array))]
+    return folder / "rows.h5"
+
+
+def as_npz(folder, **arrays):
+    np.savez_compressed(folder / "rows.npz", **arrays)
+    return folder / "rows.npz"
+
+
+def as_sparse(folder, array):
+    sparse.save_npz(folder / "sparse.npz", sparse.csr_array(unlisted(array, 0)))
+    return folder / "sparse.npz"
 
 
 def zipped(folder, array):
@@ -88,6 +134,18 @@ def mean(array):
     return (array.astype("f4") * np.float32(0.5) + array.T.astype("f4") * np.float32(0.5)).astype("f4")
 
 
+def listed(array):
+    """A third of the entries above the diagonal; zero elsewhere."""
+    return np.where(array > 1.66, np.triu(array, 1), 0)
+
+
+def listed_pairs(array):
+    above = listed(array)
+    whole = np.where(above + above.T > 0, above + above.T, np.nan)
+    np.fill_diagonal(whole, 0)
+    return whole
+
+
 def hollow(array):
     return array * (1 - np.eye(N))
 
@@ -98,6 +156,13 @@ def upper(array):
 
 def same(array):
     return array
+
+
+def unlisted(array, missing=np.nan):
+    """Large entries, with others missing; the diagonal is zero, since it is not listed."""
+    listed = np.where(array > 1.5, array, missing)
+    np.fill_diagonal(listed, 0)
+    return listed
 
 
 def by_columns(array):
@@ -121,12 +186,27 @@ MATRICES = {
     "Zarr, format 2": (lambda folder, a: open_matrix(foreign(folder, a, zarr_format=2)), same),
     "Zarr, sharded": (lambda folder, a: open_matrix(foreign(folder, a, chunks=(10, 35), shards=(20, 70))), same),
     "Zarr, zipped": (lambda folder, a: open_matrix(zipped(folder, a)), same),
+    "CSV": (lambda folder, a: open_matrix(as_text(folder, a, ".csv"), "float64"), same),
+    "TSV, compressed": (lambda folder, a: open_matrix(as_text(folder, a, ".tsv.gz", "\t")), same),
+    "decimal commas": (lambda folder, a: open_matrix(as_text(folder, a, ".csv", ";", decimal=",")), same),
+    "symmetrized CSV": (lambda folder, a: Symmetrized(open_matrix(as_text(folder, a, ".csv"))), mean),
+    "PHYLIP": (lambda folder, a: open_matrix(as_phylip(folder, a, lambda k: (0, N)), "float64"), same),
+    "HDF5": (lambda folder, a: open_matrix(as_hdf5(folder, a), "float64"), same),
+    ".npz": (lambda folder, a: open_matrix(as_npz(folder, D=a), "float64"), same),
+    "sparse": (lambda folder, a: open_matrix(as_sparse(folder, a)), unlisted),
+    "similarities, converted": (
+        lambda folder, a: FromSimilarities(open_matrix(saved(folder, a), "float64"), "max-s", 2.0, np.dtype("f4")),
+        lambda a: 2 - a,
+    ),
     "wrapped array": (lambda folder, a: WrappedSource(ArrayRows(a)), same),
     "symmetrized array": (lambda folder, a: Symmetrized(ArrayRows(a)), mean),
     "symmetrized, .npy": (lambda folder, a: Symmetrized(open_npy(saved(folder, a))), mean),
     "symmetrized, Zarr": (lambda folder, a: Symmetrized(open_rows(foreign(folder, a))), mean),
     "triangle of an array": (lambda folder, a: OneTriangle(ArrayRows(a), "upper"), upper),
     "triangle, store": (lambda folder, a: OneTriangle(open_rows(ours(folder, a)), "upper"), upper),
+    "subset, store": (lambda folder, a: Subset(open_rows(ours(folder, a)), FEW), lambda a: a[np.ix_(FEW, FEW)]),
+    "subset of an array": (lambda folder, a: Subset(ArrayRows(a), FEW), lambda a: a[np.ix_(FEW, FEW)]),
+    "pairs of an array": (lambda folder, a: open_pairs(coo_array(listed(a))), listed_pairs),
     "zero diagonal": (lambda folder, a: ZeroDiagonal(open_rows(ours(folder, a))), hollow),
     "zero diagonal, triangle of an array": (
         lambda folder, a: ZeroDiagonal(OneTriangle(ArrayRows(a), "upper")),
@@ -153,6 +233,12 @@ COMPUTED = {
     "condensed array": lambda folder, x: ArrayRows(pdist(x)),
     "condensed .npy": lambda folder, x: open_npy(saved(folder, pdist(x)), "float64"),
     "points": lambda folder, x: open_points(saved(folder, x)),
+    "condensed .npz": lambda folder, x: open_matrix(as_npz(folder, D=pdist(x)), "float64"),
+    "lower triangle": lambda folder, x: open_matrix(as_phylip(folder, dense(x), lambda k: (0, k))),
+    "lower triangle, diagonal": lambda folder, x: open_matrix(
+        as_phylip(folder, dense(x), lambda k: (0, k + 1)), "float64"
+    ),
+    "upper triangle": lambda folder, x: open_matrix(as_phylip(folder, dense(x), lambda k: (k + 1, N)), "float64"),
 }
 
 OF_POINTS = {
@@ -225,6 +311,15 @@ class TestComputedMatrices(Suite):
     @pytest.fixture
     def expected(self):
         return distances()
+
+
+@pytest.mark.parametrize("name", ["geodesics of an array"])
+class TestGeodesics(Suite):
+    sources, content = {"geodesics of an array": lambda folder, x: open_geodesics(x, 8)}, staticmethod(points)
+
+    @pytest.fixture
+    def expected(self):
+        return shortest_path(kneighbors_graph(points(), 8, mode="distance"), directed=False)
 
 
 @pytest.mark.parametrize("name", OF_POINTS)

@@ -106,7 +106,10 @@ def test_threads_are_the_cores_of_a_job_that_does_not_say(home):
         ("core: 4", "{} has the unknown name core: did you mean cores?"),
         ("qqqqqq: 4", "{} has the unknown name qqqqqq: use some of account, adapt, "),
         ("memory: 1GB", "{} does not describe a job (You must specify how much cores and memory per job you want"),
-        ("{cores: 1, memory: 1GB, interface: no0}", "this machine has no interface 'no0': set it to one of "),
+        (
+            "{cores: 1, memory: 1GB, interface: no0}",
+            "interface must be a network interface with an IPv4 address, not 'no0': this machine has ",
+        ),
         ("{cores: 1, memory: lots}", "{} does not describe a job ("),
         ("{cores: 1, memory: 1GB, jobs: 0}", "jobs must be a whole number of at least 1, not 0"),
         ("{cores: 1, memory: 1GB, adapt: 3}", "adapt must hold minimum_jobs and maximum_jobs, not 3"),

@@ -21,7 +21,8 @@ from distributed.comm import CommClosedError
 from psmds_dist.core.types import ClusterLost, InputError, WorkerError
 from psmds_dist.data import cache as rows
 from psmds_dist.data.cache import RowCache, get_row_cache
-from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.opening import open_matrix
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.deploy.local import local_client
 from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect
 from psmds_dist.executor import dask as on_dask

@@ -158,7 +158,6 @@ def negative(random: Random, n: int) -> Matrix:
 
 
 SPOILS: dict[str, Callable[[Matrix, int, int], None]] = {
-    "NaN": lambda t, i, j: t.__setitem__((i, j), np.nan),
     "infinite": lambda t, i, j: t.__setitem__((i, j), np.inf),
     "huge": lambda t, i, j: t.__setitem__((i, j), 3e38),
     "negative": lambda t, i, j: t.__setitem__((i, j), -0.3 * t[np.isfinite(t)].mean()),
@@ -170,7 +169,7 @@ def mixed(random: Random, n: int) -> tuple[Matrix, list[str]]:
     """Several problems in one matrix, and their names."""
     t = dissimilarities(random, n)
     names = list(random.permutation(list(SPOILS))[: random.integers(2, 4)])
-    names.sort(key=["diagonal", "negative", "NaN", "infinite", "huge"].index)
+    names.sort(key=["diagonal", "negative", "infinite", "huge"].index)
     cells = random.permutation(n)[: 2 * len(names)].reshape(-1, 2)
     for name, (i, j) in zip(names, cells.tolist(), strict=True):
         SPOILS[name](t, i, j)

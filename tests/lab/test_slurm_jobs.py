@@ -17,7 +17,7 @@ import yaml
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import read_result
-from tests.clusters import ended
+from tests.clusters import STOPPING, ended
 from tests.lab.slurm import poll, slurm
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]  # one Slurm at a time
@@ -32,13 +32,12 @@ LONG += ("--direction-share", "0.1", "--eps", "0", "--radius-tol", "1e-300")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """Folder with a matrix that all nodes see."""
-    place = tmp_path_factory.mktemp("shared")
+@pytest.fixture
+def place(tmp_path):
+    """Folder with a matrix that all nodes see, new for each attempt of a test."""
     points = np.random.default_rng(0).normal(size=(600, 10))
-    np.save(place / "matrix.npy", squareform(pdist(points)).astype("f4"))
-    return place
+    np.save(tmp_path / "matrix.npy", squareform(pdist(points)).astype("f4"))
+    return tmp_path
 
 
 def saved_epoch(target):
@@ -224,14 +223,21 @@ def test_workers_as_jobs_of_which_one_is_cancelled(slurm, place):
     given = yaml.safe_load((RECIPES / "slurm.yaml").read_text())
     here = {"jobs": 2, "cores": 1, "memory": "1GiB", "interface": "lo", "shared_temp_directory": str(place)}
     (place / "slurm.yaml").write_text(yaml.safe_dump({**given, **here}))
-    target, arguments = place / "jobs.zarr", (*LONG, "--max-epochs", "2500")
-    command = [*PSMDS, "fit", "matrix.npy", target, *arguments, "--cluster", "slurm:slurm.yaml"]
+    target, arguments, held = place / "jobs.zarr", (*LONG, "--max-epochs", "200"), place / "held"
+    command = [*STOPPING, "state", held, "fit", "matrix.npy", target, *arguments]
+    command += ["--cluster", "slurm:slurm.yaml"]
     with ended(subprocess.Popen(command, cwd=place, env=slurm.environment, stdout=PIPE, stderr=PIPE)) as fit:
-        poll(lambda: saved_epoch(target) or fit.poll() is not None, 300, slurm.logs)
+
+        def until(condition):
+            """Wait while the command runs."""
+            poll(lambda: condition() or fit.poll() is not None, 300, slurm.logs)
+            assert fit.poll() is None, fit.communicate()
+
+        until(lambda: held.exists() and len(_running(slurm)) == 2)
         first, *_ = before = _running(slurm)
         slurm.cancel(first)
-        poll(lambda: set(_running(slurm)) - set(before) or fit.poll() is not None, 200, slurm.logs)
-        assert fit.poll() is None, fit.communicate()
+        until(lambda: set(_running(slurm)) - set(before))
+        held.unlink()
         out, err = fit.communicate(timeout=600)
         assert fit.returncode == 0, err
     assert b"2 workers" in out + err or b"1 worker" in out + err

@@ -1,21 +1,18 @@
 """A node that is cut off goes on with its job while Slurm runs it elsewhere: exactly one map, and the loser says so."""
 
 import os
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from psmds_dist import read_result
 from tests.cli.commands import run
+from tests.clusters import STOPPING
 from tests.lab.netns import Network, can_have_networks  # noqa: F401
 from tests.lab.slurm import Host, started_slurm, unavailable
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]  # one Slurm at a time
-
-STOPPING = Path(__file__).parents[1] / "stopping.py"
 
 OPTIONS = ["--init", "random", "--starts", "1", "--no-polish", "--radius-tol", "0.05", "--resume", "-q"]
 
@@ -26,7 +23,7 @@ cd {folder}
 restart=${{SLURM_RESTART_COUNT:-0}}
 hostname > host$restart
 moments=({moments})
-{python} {stopping} ${{moments[restart]}} waiting$restart fit matrix.npy out/map.zarr {options}
+{stopping} ${{moments[restart]}} waiting$restart fit matrix.npy out/map.zarr {options}
 code=$?
 echo $code > code$restart
 case $code in
@@ -63,8 +60,7 @@ def submitted(slurm, folder, *moments):
         JOB.format(
             folder=folder,
             moments=" ".join(moments),
-            python=sys.executable,
-            stopping=STOPPING,
+            stopping=" ".join(map(str, STOPPING)),
             options=" ".join(OPTIONS),
         )
     )

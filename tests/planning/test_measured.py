@@ -16,7 +16,8 @@ from psmds_dist.api.search import SearchStart
 from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.data.cache import stored
-from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.opening import open_matrix
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.deploy.local import local_client
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.ingest.check import check_source

@@ -9,7 +9,8 @@ from sklearn.datasets import load_iris, load_wine
 
 from psmds_dist import PatternSearchMDS
 from psmds_dist.data.cache import stored
-from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.opening import open_matrix
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.planning.memory import RowBuffers
 from psmds_dist.solver import classical

@@ -8,7 +8,8 @@ from reference import distances, error, scale_of
 from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.types import StopReason
 from psmds_dist.data.cache import clear_row_cache, stored
-from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.opening import open_matrix
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.planning.memory import RowBuffers
 from psmds_dist.solver import polish

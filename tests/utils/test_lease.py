@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from psmds_dist.utils.atomic import atomic_directory
 from psmds_dist.utils.lease import Owner, job_of, owner_of
 from psmds_dist.utils.locks import claim_on, exclusive_lock, require_owner
 from tests.cli.commands import run
-from tests.clusters import wait_for
+from tests.clusters import STOPPING, wait_for
 
 
 @pytest.fixture
@@ -615,7 +614,6 @@ def test_whatever_ends_a_block_a_loss_is_what_is_reported(tmp_path):
 
 # --- a fit that is stopped --------------------------------------------------------------------------------------
 
-STOPPING = [sys.executable, Path(__file__).parents[1] / "stopping.py"]
 
 OPTIONS = ["--init", "random", "--radius-tol", "0.05", "--starts", "1", "--no-polish", "--resume", "-q"]
 

@@ -1,4 +1,4 @@
-"""Libraries that only some clusters need."""
+"""Libraries of the optional extras of this package."""
 
 from __future__ import annotations
 

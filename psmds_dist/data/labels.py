@@ -1,0 +1,114 @@
+"""Labels of points: a class or a value for each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psmds_dist.core.arrays import as_array, is_masked
+from psmds_dist.core.types import InputError
+from psmds_dist.data.coordinates import Coordinates
+from psmds_dist.data.ids import DELIMITERS, check_ids
+from psmds_dist.data.sources import load_npy
+from psmds_dist.utils.text import of_cell
+
+Labels = NDArray[Any]
+
+
+def labels_for(given: Any, n: int, ids: Sequence[str] | None = None, name: str = "labels") -> Labels:
+    """Labels of ``n`` points, from an array or a file.
+
+    Parameters
+    ----------
+    given : array_like or path
+        Labels in the order of the points; or the path of a text file with one label a line, of a ``.csv`` or ``.tsv``
+        file whose last column is taken, below a heading if it has one line more than there are points, or of a
+        ``.npy`` file. If there are several columns, the first holds names, which are matched with ``ids``.
+    n : int
+        Number of points.
+    ids : sequence of str, optional
+        Names of the points.
+    name : str
+        What messages call an array.
+
+    Returns
+    -------
+    (n,) ndarray
+        Integers, other numbers, or strings.
+
+    Raises
+    ------
+    InputError
+        When there are not ``n`` labels, or some are missing.
+    """
+    if not isinstance(given, str | os.PathLike):
+        return _checked(given, n, name)
+    place = Path(given)
+    if place.suffix.lower() == ".npy":
+        return _checked(load_npy(str(place)), n, str(place))
+    return _read(place, n, ids)
+
+
+def _checked(given: Any, n: int, name: str) -> Labels:
+    labels = as_array(given, name)
+    if labels.shape != (n,):
+        raise InputError(f"{name} must hold one label for each of {n} points, not an array of shape {labels.shape}.")
+    if is_masked(given):
+        raise InputError(f"{name} has masked entries: give every point a label, or leave those points out.")
+    if labels.dtype.kind == "O":
+        labels = _numbers_or_text(["" if label is None or label != label else str(label) for label in labels.tolist()])
+    if labels.dtype.kind == "S":
+        labels = np.char.decode(labels, "utf-8")
+    missing = np.flatnonzero(_missing(labels))
+    if missing.size:
+        raise InputError(f"{name} has no label for {missing.size} points, first for point {missing[0]}; give each one.")
+    return labels
+
+
+def _missing(labels: Labels) -> NDArray[np.bool_]:
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    return np.equal(labels, "") if labels.dtype.kind == "U" else np.zeros(labels.size, bool)
+
+
+def _read(place: Path, n: int, ids: Sequence[str] | None) -> Labels:
+    lines = _cells(place)
+    if place.suffix.lower() in DELIMITERS and len(lines) == n + 1:
+        lines = lines[1:]
+    if len(lines) != n:
+        raise InputError(f"{place} has {len(lines)} labels for {n} points; give one a line, in their order.")
+    labels = _numbers_or_text([of_cell(line[-1]) for line in lines])
+    if all(len(line) > 1 for line in lines):
+        names = check_ids([of_cell(line[0]) for line in lines], n, str(place))
+        labels = Coordinates(str(place), labels, names, what="labels").ordered(ids).values
+    return _checked(labels, n, str(place))
+
+
+def _cells(place: Path) -> list[list[str]]:
+    """Cells of the lines of a file; without the empty lines at its end."""
+    try:
+        text = place.read_text(encoding="utf-8-sig").rstrip()
+        if place.suffix.lower() not in DELIMITERS:
+            return [[line.strip()] for line in text.split("\n")]
+        table = csv.reader(io.StringIO(text), delimiter=DELIMITERS[place.suffix.lower()])
+        return [[cell.strip() for cell in line] for line in table if line]
+    except FileNotFoundError:
+        raise InputError(f"the file of labels {place} does not exist; give a text, .csv, .tsv or .npy file.") from None
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"the file of labels {place} cannot be read ({error}); save it as UTF-8 text.") from None
+
+
+def _numbers_or_text(labels: Sequence[str]) -> Labels:
+    """Integers if all labels are, else other numbers if all are, else the text."""
+    for kind in (int, float):
+        with suppress(ValueError, OverflowError):
+            return np.array([kind(label) for label in labels], kind)
+    return np.array(labels, str)

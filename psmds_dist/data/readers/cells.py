@@ -1,0 +1,117 @@
+"""Cells of text as numbers: the dialect of a table, and the parsing of many cells at once."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from functools import cache, cached_property
+from types import ModuleType
+
+import numpy as np
+
+from psmds_dist.core.types import Floats
+
+MISSING = ("", "NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "<NA>")
+"""Cells of missing pairs."""
+
+_MISSING_LINE = re.compile(rb"(?m)^[ \t]*(?:%s)[ \t]*$" % b"|".join(re.escape(word.encode()) for word in MISSING))
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the numbers in a line are separated and written.
+
+    Attributes
+    ----------
+    delimiter : str or None
+        One character; None for blanks, of which several count as one.
+    decimal : {".", ","}
+        Decimal mark.
+    """
+
+    delimiter: str | None
+    decimal: str = "."
+
+    @cached_property
+    def _table(self) -> bytes:
+        delimiter = self.delimiter or "\n"
+        return bytes.maketrans(f"{delimiter}{self.decimal}".encode(), b"\n.")
+
+    def column(self, text: bytes) -> bytes:
+        """One cell a line: a single column parses several times faster than as many as there are points."""
+        cells = b"\n".join(text.split()) if self.delimiter is None else text
+        return cells.translate(self._table, b'"')
+
+    def count(self, text: bytes, start: int = 0) -> int:
+        """Number of cells from a place on; an empty one is at the end where a delimiter is before that place."""
+        if self.delimiter is None:
+            return len(text[start:].split())
+        return text.count(self.delimiter.encode(), start) + 1 if start <= len(text) else 0
+
+    @property
+    def description(self) -> str:
+        """How messages call it."""
+        words = {None: "blanks", "\t": "tabs", ",": "commas", ";": "semicolons"}
+        return words.get(self.delimiter, repr(self.delimiter)) + ", decimal commas" * (self.decimal == ",")
+
+
+def numbers(column: bytes) -> Floats:
+    """Parse cells, one a line, to the nearest float64; missing ones become NaN.
+
+    pyarrow, where it is installed, parses 190 to 220 MB/s on one thread, five times as fast as NumPy (40 to 50 MB/s)
+    and pandas' reader of wide tables, and 1.3 times as fast as pandas with one column. Both round correctly, so the
+    result is the same; what pyarrow refuses, such as a leading plus, is left to NumPy.
+
+    Raises
+    ------
+    ValueError
+        When a cell is no number.
+    """
+    if not column:
+        return np.empty(0)
+    arrow = _arrow()
+    if arrow is not None:
+        try:
+            return _by_arrow(arrow, column)
+        except ValueError:
+            pass
+    return _by_numpy(column)
+
+
+@cache
+def _arrow() -> ModuleType | None:
+    try:
+        import pyarrow.csv
+    except ImportError:
+        return None
+    return pyarrow  # type: ignore[no-any-return]
+
+
+def _by_arrow(arrow: ModuleType, column: bytes) -> Floats:
+    read = arrow.csv.ReadOptions(use_threads=False, column_names=["cells"], block_size=len(column) + 2)
+    parse = arrow.csv.ParseOptions(ignore_empty_lines=False, quote_char=False)
+    convert = arrow.csv.ConvertOptions(column_types={"cells": arrow.float64()}, null_values=MISSING)
+    ended = column + b"\n" if column.endswith(b"\n") else column  # an empty last cell is a line, too
+    table = arrow.csv.read_csv(
+        arrow.BufferReader(ended), read_options=read, parse_options=parse, convert_options=convert
+    )
+    return np.asarray(table.column(0).to_numpy())
+
+
+def _by_numpy(column: bytes) -> Floats:
+    count = column.count(b"\n") + 1
+    try:
+        found = _loaded(column)
+        if found.size == count:
+            return found
+    except ValueError:
+        pass
+    found = _loaded(_MISSING_LINE.sub(b"nan", column))
+    if found.shape != (count,):
+        raise ValueError("cells hold blanks")
+    return found
+
+
+def _loaded(column: bytes) -> Floats:
+    return np.loadtxt(io.BytesIO(column), comments=None, ndmin=1) if column.strip() else np.empty(0)

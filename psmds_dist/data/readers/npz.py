@@ -1,0 +1,106 @@
+"""Matrices in ``.npz`` archives: arrays that numpy.savez wrote, and sparse matrices of SciPy."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from psmds_dist.core.arrays import MATRIX_NAMES
+from psmds_dist.core.errors import DamagedDataError, InputError
+from psmds_dist.core.sources import RowSource
+from psmds_dist.data.readers.sparse import Compressed, SparseRows
+from psmds_dist.data.readers.unpacked import unpack_array
+from psmds_dist.data.sources import file_identity
+
+NAMES = ("ids", "order", "names", "labels")
+"""Likely names of the ids among several arrays."""
+
+
+def arrays_in(path: str) -> list[str]:
+    """Names of the arrays in an archive; none for other files."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return []
+    return [name.removesuffix(".npy") for name in names if name.endswith(".npy") and "/" not in name]
+
+
+def open_npz(path: str, name: str | None, dtype: str) -> RowSource:
+    """Open a matrix in an ``.npz`` archive: an array, square or condensed, or a sparse matrix of SciPy.
+
+    An array is copied into a temporary file, since parts of it cannot be read where it is.
+
+    Parameters
+    ----------
+    path : str
+        Absolute path of the archive.
+    name : str or None
+        Name of the array; by default the only one, or one that is called ``matrix`` or ``distances``.
+    dtype : {"float32", "float64"}
+        Type of the rows.
+
+    Raises
+    ------
+    InputError
+        When there is no such array.
+    """
+    names, identity = arrays_in(path), file_identity(path)
+    if name is None and {"format", "shape", "data"}.issubset(names):  # of scipy.sparse.save_npz
+        with _damage_told(path):
+            shape = tuple(np.load(path, allow_pickle=False)["shape"].tolist())
+        load, content = partial(_compressed, path), f"sparse {identity} {dtype}"
+        return SparseRows(load, (int(shape[0]), int(shape[1])), path, np.dtype(dtype), content)
+    chosen = _chosen(path, names, name)
+    content, where = f"npz {chosen} {identity} {dtype}", f"{path}::{chosen}"
+    ids = _ids(path, [key for key in names if key != chosen])
+    with _damage_told(path), zipfile.ZipFile(path) as archive:
+        size = archive.getinfo(f"{chosen}.npy").file_size
+        with archive.open(f"{chosen}.npy") as member:
+            return unpack_array(member, size, where, dtype, content, ids)
+
+
+def _chosen(path: str, names: list[str], name: str | None) -> str:
+    """Name of the array that is meant."""
+    if name is not None:
+        if name not in names:
+            raise InputError(f"{path} has no array {name!r}, but {', '.join(map(repr, names[:5]))}.")
+        return name
+    likely = [key for key in names if key in MATRIX_NAMES] or [key for key in names if key not in NAMES]
+    if len(likely) != 1:
+        listed = ", ".join(map(repr, names[:5]))
+        raise InputError(f"{path} has the arrays {listed}; give the name of one, such as {path}::{names[0]}.")
+    return likely[0]
+
+
+def _ids(path: str, names: list[str]) -> list[str] | None:
+    """Names of the points, if an array beside the matrix holds text."""
+    key = next((key for key in NAMES if key in names), None)
+    values = None if key is None else np.load(path, allow_pickle=False)[key]
+    if values is None or values.ndim != 1 or values.dtype.kind not in "SU":
+        return None
+    return [str(value) for value in (np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values)]
+
+
+def _compressed(path: str) -> Compressed:
+    from scipy import sparse
+
+    with _damage_told(path):
+        rows = sparse.csr_array(sparse.load_npz(path))
+    return Compressed(rows.indptr, rows.indices, rows.data)
+
+
+@contextmanager
+def _damage_told(path: str) -> Iterator[None]:
+    """Turn what damaged archives end in into a sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, NotImplementedError) as error:
+        raise DamagedDataError(f"{path} is damaged or cut short ({error}); write it again.") from None

@@ -1,0 +1,196 @@
+"""Matrices that are unpacked into a temporary file before they are read: triangles of text, and arrays in archives."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from psmds_dist.core.errors import InputError, StorageError
+from psmds_dist.core.layout import format_bytes
+from psmds_dist.core.sources import ReadProfile, WrappedSource
+from psmds_dist.core.types import Floats, Rows
+from psmds_dist.data.readers.matrix import TextMatrix
+from psmds_dist.data.sources import open_npy
+
+log = logging.getLogger(__name__)
+
+
+class ScratchFolder:
+    """A temporary directory that is removed when nobody refers to this object any more, or the process ends.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes that will be written to it.
+    what : str
+        What for, in messages.
+
+    Raises
+    ------
+    StorageError
+        When there is no room.
+    """
+
+    def __init__(self, nbytes: int, what: str) -> None:
+        above = tempfile.gettempdir()
+        free = shutil.disk_usage(above).free
+        if free < nbytes:
+            raise StorageError(
+                f"{what} is unpacked into {format_bytes(nbytes)}, but {above} has {format_bytes(free)} left; set the "
+                "environment variable TMPDIR to a directory with more room."
+            )
+        if nbytes > 100_000_000:
+            log.info("%s is unpacked into %s in %s first", what, format_bytes(nbytes), above)
+        self.path = Path(tempfile.mkdtemp(prefix="psmds-", dir=above))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Unpacked(WrappedSource):
+    """Rows in a temporary file, which stand for those of the file that they come from.
+
+    Other processes of this machine read the same temporary file; only this one removes it.
+    """
+
+    folder: ScratchFolder | None
+    content: str
+    origin: str
+    names: Sequence[str] | None = None
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content: that of the original file."""
+        return self.content
+
+    @property
+    def location(self) -> str:
+        """Path of the original file."""
+        return self.origin
+
+    @property
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points."""
+        return self.names
+
+    def __getstate__(self) -> object:
+        """Pickle what is needed to read, without names."""
+        return {**vars(self), "folder": None, "names": None}
+
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+        self.source.read_columns(lo, hi, out)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, eq=False)
+class _Mirrored(WrappedSource):
+    """A condensed matrix with its diagonal, and the points of a lower triangle in their own order.
+
+    The rows of a lower triangle are those of SciPy's condensed form if all points are taken backwards, so that either
+    triangle is unpacked row by row.
+    """
+
+    diagonal: Floats | None
+    backwards: bool
+
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: rows are turned round."""
+        profile = self.source.read_profile
+        return replace(profile, read_copies=profile.read_copies + 1)
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        if self.backwards:
+            self.source.read(self.n - hi, self.n - lo, out)
+            out[: hi - lo] = out[: hi - lo][::-1, ::-1]
+        else:
+            self.source.read(lo, hi, out)
+        if self.diagonal is not None:
+            out[np.arange(hi - lo), np.arange(lo, hi)] = self.diagonal[lo:hi]
+
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, which are rows as well."""
+        self.read(lo, hi, out)
+
+
+def unpack_triangle(text: TextMatrix, dtype: np.dtype[Any], content: str) -> Unpacked:
+    """Write a triangle in text to a condensed matrix, in one pass.
+
+    Parameters
+    ----------
+    text : TextMatrix
+        The triangle.
+    dtype : dtype
+        Type of the numbers.
+    content : str
+        Identity of the file.
+
+    Raises
+    ------
+    InputError
+        When it has one point only, or a cell is no number.
+    StorageError
+        When there is no room for ``n (n - 1) / 2`` numbers.
+    """
+    n, path = text.index.n, text.file.path
+    if n < 2:
+        raise InputError(f"{path} has {n} point{'s' * (n != 1)}, but a map needs two at least.")
+    folder = ScratchFolder(dtype.itemsize * n * (n - 1) // 2, path)
+    place = folder.path / "triangle.npy"
+    start = np.lib.format.open_memmap(place, "w+", dtype, (n * (n - 1) // 2,)).offset
+    with place.open("r+b") as file:
+        diagonal = _write_condensed(text, file, start, dtype)
+    backwards = text.index.form.side == "lower"
+    rows = _Mirrored(open_npy(place, dtype.name), diagonal if diagonal.any() else None, backwards)
+    return Unpacked(rows, folder, content, path, text.index.names)
+
+
+def _write_condensed(text: TextMatrix, file: IO[bytes], start: int, dtype: np.dtype[Any]) -> Floats:
+    """Write the rows of a triangle to their places, and return its diagonal."""
+    n, form = text.index.n, text.index.form
+    with_diagonal = form.cells(0, n) + form.cells(n - 1, n) == n + 1
+    diagonal = np.zeros(n)
+    for first, rows in text.read(0, n):
+        for k, row in enumerate(rows, first):
+            point, values = (n - 1 - k, row[::-1]) if form.side == "lower" else (k, row)
+            if with_diagonal:
+                diagonal[k], values = values[0], values[1:]
+            file.seek(start + dtype.itemsize * (point * n - point * (point + 1) // 2))
+            with np.errstate(over="ignore"):
+                file.write(values.astype(dtype).tobytes())
+    return diagonal
+
+
+def unpack_array(
+    member: IO[bytes], nbytes: int, path: str, dtype: str, content: str, ids: Sequence[str] | None
+) -> Unpacked:
+    """Copy an array out of an archive, and open it.
+
+    Parameters
+    ----------
+    member : binary file
+        A ``.npy`` file.
+    nbytes : int
+        Its size.
+    path : str
+        Where the archive is, and which of its arrays this is, for messages.
+    dtype : {"float32", "float64"}
+        Type of the rows.
+    content : str
+        Identity of the array.
+    ids : sequence of str, optional
+        Names of the points.
+    """
+    folder = ScratchFolder(nbytes, path)
+    place = folder.path / "array.npy"
+    with place.open("wb") as file:
+        shutil.copyfileobj(member, file, 1 << 20)
+    return Unpacked(open_npy(place, dtype), folder, content, path, ids)
