@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from psmds_dist.api.dimensions import Dimensions, dimensions
     from psmds_dist.api.embed import Embedding
     from psmds_dist.api.estimator import PatternSearchMDS
+    from psmds_dist.api.plot import plot
     from psmds_dist.api.quality import measure, quality
     from psmds_dist.api.results import Result, read_result
     from psmds_dist.core.errors import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows
     from psmds_dist.data.store import open_rows
+    from psmds_dist.data.unfolding import unfold
     from psmds_dist.deploy.clusters import open_client, open_executor
     from psmds_dist.executor import DaskExecutor, InProcessExecutor
     from psmds_dist.ingest.build import build
@@ -81,9 +83,11 @@ _HOMES = {
     "open_pairs": "data.pairs",
     "open_points": "data.points",
     "open_rows": "data.store",
+    "plot": "api.plot",
     "quality": "api.quality",
     "read_result": "api.results",
     "smacof": "api.compare",
+    "unfold": "data.unfolding",
 }
 
 __all__ = [
@@ -124,9 +128,11 @@ __all__ = [
     "open_pairs",
     "open_points",
     "open_rows",
+    "plot",
     "quality",
     "read_result",
     "smacof",
+    "unfold",
 ]
 
 

@@ -10,6 +10,9 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 PROMISES = {
     "rated_stimuli.py": ((), "nearest neighbour on the map shows the same digit"),
+    "gaps.py": (("gaps.png",), "recovered from a list of a fifth of the pairs: True"),
+    "weights.py": (("weights.png",), "weights of one over the variance take away nine tenths of it: True"),
+    "robust.py": (("robust.png",), "robust losses take away nine tenths of it: True"),
     "seriation.py": ((), "rank correlation with the true order above 0.999: True"),
     "larger_than_memory.py": ((), "in this process, the same bits: True"),
     "own_source.py": ((), "near json: "),
@@ -37,4 +40,6 @@ def test_example(name, tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert promise in run.stdout
-    assert not list(tmp_path.iterdir())
+    assert ": False" not in run.stdout
+    pictures = [name for name in arguments if name.endswith(".png")]
+    assert [path.name for path in tmp_path.iterdir()] == pictures

@@ -15,7 +15,7 @@ from psmds_dist.cli.app import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-INLINE = re.findall(r"`(psmds (?:fit|distances|quality|plan) [^`]*(?:zarr|[0-9])[^`]*)`", README)
+INLINE = re.findall(r"`(psmds (?:fit|distances|quality|plan|plot) [^`]*(?:zarr|[0-9])[^`]*)`", README)
 N, S = 1200, 40
 
 

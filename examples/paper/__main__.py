@@ -11,7 +11,6 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from manifolds import neighbors
 from study import Study
 
 EXPERIMENTS = ["manifolds", "words", "digits", "convergence", "noise", "holes"]
@@ -20,8 +19,8 @@ HEAD = """# The experiments of the paper, run again
 
 Written by `{command}`. *Pattern search, default* is `PatternSearchMDS()` as it comes; *as in the paper* is one
 random start with moves along all axes and no polish (`init="random", moves="axes", n_init=1, polish=False`). Peers are
-those of scikit-learn with {k} neighbors, or as many as they need; SMACOF has one random start and at most 300
-iterations. Times are wall times on this machine.
+those of scikit-learn with the same graphs of neighbors, or as many neighbors as they need; SMACOF has one random
+start and at most 300 iterations. Times are wall times on this machine.
 
 """
 
@@ -44,9 +43,7 @@ def main() -> None:
     began = time.perf_counter()
     sections = [import_module(name).run(study) for name in given.only]
     command = "python examples/paper" + " --quick" * given.quick
-    (folder / "RESULTS.md").write_text(
-        HEAD.format(command=command, k=neighbors(study)) + "\n".join(sections), encoding="utf-8"
-    )
+    (folder / "RESULTS.md").write_text(HEAD.format(command=command) + "\n".join(sections), encoding="utf-8")
     print(f"{folder / 'RESULTS.md'} after {time.perf_counter() - began:.0f} s")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from manifolds import PAPERS, neighbors, problem
+from manifolds import PAPERS, problem
 from methods import Problem, paper_settings
 from pictures import new, save
 from scipy.spatial.distance import cdist
@@ -84,7 +84,7 @@ def run(study: Study) -> str:
     sets = _sets(study)
     found = {
         name: {
-            label: [curve(study, name, label, seed, given, method) for seed in study.seeds]
+            label: [curve(study, name, label, seed, given, method) for seed in _seeds(study, name)]
             for label, method in CURVES.items()
         }
         for name, given in sets.items()
@@ -92,18 +92,23 @@ def run(study: Study) -> str:
     _draw(study, found)
     intro = (
         "Passes over the matrix (epochs, or iterations of SMACOF) until the error is within 1 % of the lowest that any "
-        f"of them ends with, {len(study.seeds)} seeds: median (least to most), of those that arrive.\n\n"
+        f"of them ends with, {len(study.seeds)} seeds, one for words: median (least to most) of those that arrive.\n\n"
         "![curves](convergence.png)\n\n"
     )
     return "## 4. Convergence\n\n" + intro + _passes(found) + "\n" + _radii(study)
 
 
 def _sets(study: Study) -> dict[str, Callable[[int], Problem]]:
-    n, k = study.pick(1000, 500), neighbors(study)
-    sets = {f"{name} {n}": lambda seed, name=name: problem(name, n, seed, k) for name in PAPERS}
+    n = study.pick(1000, 500)
+    sets = {f"{name} {n}": lambda seed, name=name: problem(name, n, seed) for name in PAPERS}
     if study.words is not None and not study.quick:
         sets["words"] = lambda seed: words_problem(study.words)
     return sets
+
+
+def _seeds(study: Study, name: str) -> range:
+    """Seeds of a set: a monotone run on words takes long."""
+    return range(1) if name == "words" else study.seeds
 
 
 def _arrivals(found: dict[str, list[Cell]]) -> dict[str, list[Cell]]:
@@ -132,8 +137,9 @@ def _passes(found: dict[str, dict[str, list[Cell]]]) -> str:
     return text + claim(
         "pattern search needs fewer epochs than SMACOF iterations.",
         not slower,
-        "not on " + ", ".join(slower) if slower else "on all sets",
-        "Where a random start of either ends in another local minimum it never arrives, and is left out of the median.",
+        ", ".join(f"{name} {ours[name]:.0f} and {theirs[name]:.0f}" for name in found),
+        "Plain moves wait for the radius to halve, while the steps of SMACOF shrink by themselves; guided moves, the "
+        "default from five dimensions on, take fewer passes than both where they arrive.",
     )
 
 

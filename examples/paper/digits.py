@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from measures import stress
-from methods import DEFAULT, METHODS, PAPER, Problem
+from methods import ALL, DEFAULT, PAPER, Problem
 from scipy.spatial.distance import pdist, squareform
 from study import Cell, Study, claim, failures, median, spread, table
 
@@ -79,7 +79,7 @@ def solve(study: Study, name: str, data: tuple[np.ndarray, np.ndarray], method: 
 def run(study: Study) -> str:
     """Run the experiment and return its section."""
     intro = (
-        f"{study.pick(1000, 300):,} random digits to {DIMENSIONS} dimensions, {len(study.seeds)} samples: median "
+        f"{study.pick(1000, 300):,} random digits to {DIMENSIONS} dimensions, {len(study.few_seeds)} samples: median "
         "(least to most) of the macro F1 of one nearest neighbor, in ten folds.\n\n"
     )
     sections = [_of(study, "digits of scikit-learn", scikit_learn())]
@@ -88,8 +88,8 @@ def run(study: Study) -> str:
 
 
 def _of(study: Study, name: str, data: tuple[np.ndarray, np.ndarray]) -> str:
-    methods = [ORIGINAL, *study.pick(list(METHODS), [DEFAULT, PAPER, "SMACOF", "truncated SVD"])]
-    found = {method: [solve(study, name, data, method, seed) for seed in study.seeds] for method in methods}
+    methods = [ORIGINAL, *study.pick(list(ALL), [DEFAULT, PAPER, "SMACOF", "truncated SVD"])]
+    found = {method: [solve(study, name, data, method, seed) for seed in study.few_seeds] for method in methods}
     rows = [
         [
             method,

@@ -19,22 +19,18 @@ def run(study: Study) -> str:
     sizes = study.pick({"sparse": 600, "dense": 2000}, {"sparse": 500})
     methods = study.pick(list(METHODS), [DEFAULT, PAPER, "SMACOF", "Isomap", "modified LLE"])
     found = {
-        density: {method: [solve(study, NAME, n, method, seed) for seed in study.seeds] for method in methods}
+        density: {method: [solve(study, NAME, n, method, seed) for seed in study.few_seeds] for method in methods}
         for density, n in sizes.items()
     }
     _draw(study, sizes, methods)
+    shown = ", ".join(f"{density}: {n:,} points" for density, n in sizes.items())
     intro = (
-        f"{', '.join(f'{density}: {n:,} points' for density, n in sizes.items())}; {len(study.seeds)} samples: median "
-        "(least to most). Shortest paths go around the hole and are longer than the true distances. The last column is "
-        "what remains after the best affine map to the truth: LLE and its variants leave the two scales open.\n\n"
-        "![maps](holes.png)\n\n"
+        f"{shown}; {len(study.few_seeds)} samples: median (least to most). Shortest paths go around the hole and are "
+        "longer than the true distances. The last column is what remains after the best affine map to the truth: LLE "
+        "and its variants leave the two scales open.\n\n![maps](holes.png)\n\n"
     )
-    return (
-        "## 6. Holes\n\n"
-        + intro
-        + "\n".join(_table(name, of) for name, of in found.items())
-        + _claims(study, sizes, found)
-    )
+    tables = "\n".join(_table(name, of) for name, of in found.items())
+    return "## 6. Holes\n\n" + intro + tables + _claims(study, sizes, found)
 
 
 def _table(density: str, found: dict[str, list[Cell]]) -> str:
@@ -51,7 +47,7 @@ def _claims(study: Study, sizes: dict[str, int], found: dict[str, dict[str, list
 
 
 def _around(study: Study, n: int, found: dict[str, list[Cell]]) -> str:
-    whole = median([solve(study, "swiss roll", n, DEFAULT, seed) for seed in study.seeds], "procrustes")
+    whole = median([solve(study, "swiss roll", n, DEFAULT, seed) for seed in study.few_seeds], "procrustes")
     holed = median(found[DEFAULT], "procrustes")
     result = f"Procrustes {holed:.5f}, without a hole {whole:.5f}"
     return claim("MDS distorts the dense roll around its hole.", holed > 2 * whole, result)

@@ -9,6 +9,9 @@ from scipy.spatial.distance import pdist, squareform
 
 Cell = dict[str, float]
 
+LINE = 3
+"""Label of the points on the line that joins the clusters."""
+
 
 def stress(given: Problem, found: np.ndarray) -> Cell:
     """Normalized stress, and that of the map in its best scale, which LLE and SVD leave open.
@@ -33,7 +36,8 @@ def to_truth(truth: np.ndarray, found: np.ndarray) -> Cell:
 
 
 def same_label(labels: np.ndarray, found: np.ndarray) -> Cell:
-    """Share of the points whose nearest neighbor on the map has the same label."""
+    """Share of the points in clusters whose nearest one on the map has the same label; 3 is the line between them."""
+    labels, found = labels[labels < LINE], found[labels < LINE]
     distances = squareform(pdist(found))
     np.fill_diagonal(distances, np.inf)
     return {"same_label": float(np.mean(labels[distances.argmin(axis=1)] == labels))}

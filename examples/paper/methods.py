@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -69,6 +71,26 @@ def isomap(given: Problem, seed: int) -> np.ndarray:
     return Isomap(n_neighbors=given.n_neighbors, n_components=given.n_components).fit_transform(given.points)
 
 
+LIMIT = 40
+"""Seconds that a locally linear embedding may take; with hundreds of neighbors it takes many minutes."""
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise a RuntimeError after so many seconds."""
+
+    def stop(*_: object) -> None:
+        raise RuntimeError(f"takes more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def locally_linear(kind: str, least: Callable[[int], int]) -> Callable[[Problem, int], np.ndarray]:
     """Return a kind of locally linear embedding, with as many neighbors as it needs in so many dimensions."""
 
@@ -77,7 +99,8 @@ def locally_linear(kind: str, least: Callable[[int], int]) -> Callable[[Problem,
 
         k = max(given.n_neighbors, least(given.n_components))
         how = {"n_components": given.n_components, "method": kind, "random_state": seed}
-        return LocallyLinearEmbedding(n_neighbors=k, **how).fit_transform(given.points)
+        with time_limit(LIMIT):
+            return LocallyLinearEmbedding(n_neighbors=k, **how).fit_transform(given.points)
 
     return run
 
@@ -94,11 +117,23 @@ METHODS: dict[str, Callable[[Problem, int], np.ndarray]] = {
     "LTSA": locally_linear("ltsa", lambda dims: dims + 1),
 }
 
-SEEDLESS = {"Isomap"}
-"""Methods that give the same map with every seed."""
+CLASSICAL_SMACOF = "SMACOF from classical scaling"
 
-MDS = [DEFAULT, PAPER, "SMACOF"]
-"""Methods that are given the distances, not the points."""
+
+def smacof_from_classical(given: Problem, seed: int) -> np.ndarray:
+    """Majorization from the map of classical scaling, at most 300 iterations."""
+    from sklearn.manifold import ClassicalMDS, smacof
+
+    start = ClassicalMDS(given.n_components, metric="precomputed").fit_transform(given.distances)
+    found, _ = smacof(given.distances, n_components=given.n_components, init=start, n_init=1, max_iter=300, eps=1e-6)
+    return found
+
+
+ALL = {**METHODS, CLASSICAL_SMACOF: smacof_from_classical}
+"""The methods of the paper, and one more."""
+
+SEEDLESS = {"Isomap", CLASSICAL_SMACOF}
+"""Methods that give the same map with every seed."""
 
 
 @cache
@@ -117,7 +152,7 @@ def timed(method: str, given: Problem, seed: int) -> tuple[np.ndarray | None, fl
             warm_up(given.n_components)
         began = time.perf_counter()
         try:
-            found = METHODS[method](given, seed)
+            found = ALL[method](given, seed)
         except (ValueError, RuntimeError, np.linalg.LinAlgError) as error:  # ARPACK's errors are RuntimeErrors
             return None, time.perf_counter() - began, str(error).splitlines()[0]
         seconds = time.perf_counter() - began

@@ -12,7 +12,6 @@ from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
 from psmds_dist.data.paired import as_matrix
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.warm import warm_up_multiply
 from psmds_dist.planning.cost import Job, Rates, Stage, multiplication
 from psmds_dist.planning.memory import MemoryRequirement, with_multiplication
@@ -65,9 +64,7 @@ def _from_known_pairs(source: RowSource, config: SolverConfig) -> Start:
             f"{SMALL_POINTS}: use init='landmarks' or init='random'."
         )
     rows, scale = read_units(source, config.rule)
-    near = InProcessExecutor()
-    with parallel_region(near.threads):
-        found = classical_of(rows, config, near)
+    found = classical_of(rows, config, InProcessExecutor())
     return Start(scale * found.x, FIRST_RADIUS * scale)
 
 

@@ -12,7 +12,7 @@ from psmds_dist.api.embed import measure
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical
-from psmds_dist.core.types import BudgetError, Floats, Rows
+from psmds_dist.core.types import BudgetError, Floats, InputError, Rows
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 
@@ -105,6 +105,8 @@ def load(source: RowSource) -> Floats:
     ------
     BudgetError
         If twice its size does not fit into free memory.
+    InputError
+        If pairs are missing.
     """
     import psutil
 
@@ -116,6 +118,10 @@ def load(source: RowSource) -> Floats:
         )
     rows: Rows = np.empty((source.n, source.n), source.dtype)
     source.verified().read(0, source.n, rows)
+    if np.isnan(rows.sum(dtype=np.float64)):
+        raise InputError(
+            "the methods to compare with need every pair, but some are missing (NaN); leave --compare out."
+        )
     return rows.astype(np.float64)
 
 

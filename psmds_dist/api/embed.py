@@ -21,12 +21,15 @@ from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
-from psmds_dist.ingest.check import checked, require_complete
+from psmds_dist.data.paired import PairedRows
+from psmds_dist.ingest.paired import check_rows, warn_of_few_pairs
+from psmds_dist.kernels.pairs import kernels_of
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
@@ -48,7 +51,7 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init:
     InputError
         When there are too few points, ``n_components`` is not below their number, or there is no such start.
     """
-    require_square(source)
+    require_square(source.first if isinstance(source, PairedRows) else source)
     require_dims(source.n, config.n_components)
     start = wanted_start(init, source, config) if isinstance(init, str) else "random"
     needs = memory_of_run(start, source, config, context.executor)
@@ -160,14 +163,16 @@ def embed(
 
 def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: Plan, init: str | Floats) -> Embedding:
     """Check, find the start, and solve from all starts."""
-    check = checked(
+    check = check_rows(
         source,
+        config.rule,
         context.executor,
         ids=context.ids,
         memory_limit=context.limit,
         on_progress=partial(context.tell_part, "check"),
     )
-    require_complete(check, "exact mode")
+    warn_of_few_pairs(check, config.n_components, context.ids)
+    config = replace(config, rule=replace(config.rule, gaps=check.missing > 0))
     _require_near(init, config, check.rms)
     if not isinstance(init, str):
         init = _brought_near(init, check.rms)
@@ -311,29 +316,42 @@ def _find_start(init: str | Floats, source: RowSource, config: SolverConfig, con
     return choose_start(init, source, config, context.executor, context.limit)
 
 
-def measure(source: RowSource, embedding: Floats, executor: Executor, memory_limit: Any = None) -> Stress:
-    """Stress of any map of a matrix, in one pass.
+def measure(
+    source: RowSource, embedding: Floats, executor: Executor, memory_limit: Any = None, rule: PairRule = PLAIN
+) -> Stress:
+    """Stress of any map of a matrix.
 
     Parameters
     ----------
     source : RowSource
-        The dissimilarities.
+        The dissimilarities; with weights or bounds beside them, where the rule has any.
     embedding : (n, L) array_like
         Coordinates.
     executor : Executor
         Who reads the rows.
     memory_limit : int or str, optional
         Bytes a worker may take.
+    rule : PairRule
+        What a pair costs. Unless it is the plain one, the matrix is checked first.
     """
     x = usable_map(embedding, source.n)
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), RunContext.of(executor, memory_limit))
     try:
-        objective = Objective(CachedRows(source, plan.budget), executor)
-        sums = objective.measure(np.ascontiguousarray(x.T))
-        require_known(sums, source)
+        if rule == PLAIN:
+            sums = _sums(source, x, executor, plan, PLAIN, 1.0)
+            rule = replace(rule, gaps=not np.isfinite(sums).all())
+        if rule != PLAIN:
+            check = check_rows(source, rule, executor, memory_limit=plan.limit)
+            sums = _sums(source, x, executor, plan, rule, check.rms)
         return Stress.from_row_sums(sums)
     finally:
         executor.close()
+
+
+def _sums(source: RowSource, x: Floats, executor: Executor, plan: Plan, rule: PairRule, scale: float) -> Floats:
+    """Row sums of a map by a rule."""
+    objective = Objective(CachedRows(source, plan.budget), executor, kernels_of(rule, scale))
+    return objective.measure(np.ascontiguousarray(x.T))
 
 
 def require_known(sums: Floats, source: RowSource) -> None:
@@ -342,8 +360,8 @@ def require_known(sums: Floats, source: RowSource) -> None:
     if spoilt.size:
         raise InputError(
             f"{source.location or 'the matrix'} has missing or infinite dissimilarities in {spoilt.size} of its "
-            f"{len(sums)} rows, first in row {spoilt[0]}, so that stress over all pairs is unknown: fill them in, or "
-            "keep to the stress on known pairs that a landmark fit tells."
+            f"{len(sums)} rows, first in row {spoilt[0]}, but these measures need all pairs: fill them in, or ask for "
+            "the stress alone, which is that of known pairs."
         )
 
 

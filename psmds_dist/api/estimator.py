@@ -15,12 +15,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from psmds_dist.api.embed import Embedding, embed
-from psmds_dist.api.inputs import ids_of, labels_of, path_of, row_source
+from psmds_dist.api.inputs import paired_rows, path_of, paths_beside
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.rules import PairRule
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.deploy.clusters import open_executor
+from psmds_dist.ingest.connected import keep_connected
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import CheckpointStore, open_checkpoint
 
@@ -94,6 +96,15 @@ class PatternSearchMDS(OnCluster):
         Whether the solve ends with a quasi-Newton method (L-BFGS) that takes its map to a local minimum, in up to some
         hundred passes over the matrix. ``"auto"`` does up to 2,000 points and with ``effort="best"``, unless
         ``radius_tol`` or ``bad_moves=False`` say otherwise where to end.
+    loss : {"squared", "absolute", "huber", "sstress", "relative", "log"}, default="squared"
+        What a pair costs whose dissimilarity is ``t`` and whose distance is ``d``: ``(t - d)^2``; ``|t - d|``; that
+        beyond a tenth of the root mean square dissimilarity and the square before; ``(t^2 - d^2)^2``;
+        ``((t - d) / t)^2``; ``(log t - log d)^2``. ``"absolute"`` and ``"huber"`` are robust against wrong entries.
+    weight_power : float, default=0.0
+        Weigh each pair by this power of its dissimilarity: -1 is Sammon's mapping.
+    disconnected : {"refuse", "largest"}, default="refuse"
+        What to do with a matrix whose known pairs do not join all points, so that components of them have no place
+        relative to each other: refuse it, or embed the largest component; `ids_` tells which points that are.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -129,7 +140,8 @@ class PatternSearchMDS(OnCluster):
     raw_embedding_ : (n, n_components) ndarray
         The same as the solver left them.
     mse_ : float
-        Mean of ``(t_ij - d_ij)^2`` over all ``n^2`` ordered pairs. This and all below are of `embedding_`.
+        Mean of ``(t_ij - d_ij)^2`` over all ``n^2`` ordered pairs. This and all below are of `embedding_`, with the
+        weights of the pairs; see `psmds_dist.Stress` for means where pairs have weights or are missing.
     raw_stress_, stress_ : float
         Sum of ``(t_ij - d_ij)^2`` over pairs ``i < j``; `stress_` is its name in `sklearn.manifold.MDS`.
     stress1_ : float
@@ -138,6 +150,10 @@ class PatternSearchMDS(OnCluster):
         ``sqrt(sum (t_ij - d_ij)^2 / sum t_ij^2)``.
     point_stress_ : (n,) ndarray
         Normalised stress of each point's row.
+    error_ : float
+        What the solve lowered, as a mean over pairs: `mse_`, or the mean of another ``loss``.
+    n_known_pairs_ : int
+        Pairs that count: those that are neither missing nor of weight zero.
     n_epochs_, n_iter_ : int
         Epochs run.
     history_ : structured ndarray
@@ -192,6 +208,9 @@ class PatternSearchMDS(OnCluster):
         n_init: int | str = "auto",
         effort: str = "default",
         polish: bool | str = "auto",
+        loss: str = "squared",
+        weight_power: float = 0.0,
+        disconnected: str = "refuse",
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
@@ -215,6 +234,9 @@ class PatternSearchMDS(OnCluster):
         self.n_init = n_init
         self.effort = effort
         self.polish = polish
+        self.loss = loss
+        self.weight_power = weight_power
+        self.disconnected = disconnected
         self.random_state = random_state
         self.dtype = dtype
         self.symmetrize = symmetrize
@@ -226,18 +248,27 @@ class PatternSearchMDS(OnCluster):
         self.resume = resume
         self.on_epoch = on_epoch
 
-    def fit(self, X: Any, y: object = None, init: Floats | None = None) -> PatternSearchMDS:
+    def fit(
+        self, X: Any, y: object = None, init: Floats | None = None, weights: Any = None, upper: Any = None
+    ) -> PatternSearchMDS:
         """Embed a dissimilarity matrix.
 
         Parameters
         ----------
         X : ndarray, data frame, zarr.Array, dask.array.Array, or path of a Zarr store or .npy file; (n, n)
             Symmetric dissimilarities with a zero diagonal; a 1-D array is taken as SciPy's condensed form. Also a
-            distance matrix of scikit-bio, a data set of h5py, or the path of a Zarr store in a ``.zip`` archive.
+            distance matrix of scikit-bio, a data set of h5py, or the path of a Zarr store in a ``.zip`` archive. A pair
+            that is NaN (or masked) in both orders is missing: it has no influence on the map or its stress. See
+            `psmds_dist.open_pairs` for lists of known pairs.
         y : ignored
             For scikit-learn's sake.
         init : (n, n_components) ndarray, optional
             Coordinates to start from, in units of the dissimilarities.
+        weights : like X, optional
+            Weight of each pair, zero or more: what it costs is multiplied by this. Zero is as good as missing.
+        upper : like X, optional
+            Upper bound of each dissimilarity, infinite where there is none; X holds the lower bounds then. A distance
+            between the two costs nothing, another one as much as if the nearer bound were the dissimilarity.
 
         Returns
         -------
@@ -255,44 +286,53 @@ class PatternSearchMDS(OnCluster):
 
         Warns
         -----
+        DissimilarityWarning
+            When pairs are missing, or something else in the matrix is worth a look.
         ConvergenceWarning
             When the solve ended before it converged: at ``max_epochs`` (unless that is 0), or because of the cluster.
         """
         with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
-            result = self._embed(X, self.init if init is None else init, checkpoint)
+            result = self._embed((X, weights, upper), self.init if init is None else init, checkpoint)
             if not result.solution.stop_reason.resumable:
                 checkpoint.remove()
         return self._learn(result)
 
-    def fit_transform(self, X: Any, y: object = None, init: Floats | None = None) -> Floats:
+    def fit_transform(
+        self, X: Any, y: object = None, init: Floats | None = None, weights: Any = None, upper: Any = None
+    ) -> Floats:
         """Embed a dissimilarity matrix and return the coordinates; arguments as in `fit`."""
-        return self.fit(X, y, init).embedding_
+        return self.fit(X, y, init, weights, upper).embedding_
 
     @property
     def _n_features_out(self) -> int:
         """Columns of the map, for scikit-learn's names of them."""
         return int(self.embedding_.shape[1])
 
-    def _embed(self, X: Any, init: str | Floats, checkpoint: CheckpointStore) -> Embedding:
-        config = self._config(checkpoint)
-        names = labels_of(X)
+    def _embed(self, given: tuple[Any, Any, Any], init: str | Floats, checkpoint: CheckpointStore) -> Embedding:
+        X, weights, upper = given
+        config = self._config(checkpoint, weighted=weights is not None, bounded=upper is not None)
+        how = {"dtype": self.dtype, "symmetrize": self.symmetrize, "scratch": self.scratch}
         with (
             executor_for(self.cluster, self.n_jobs) as executor,
-            row_source(X, executor, dtype=self.dtype, symmetrize=self.symmetrize, scratch=self.scratch) as source,
+            paired_rows(X, weights, upper, executor, **how) as (source, names),
         ):
             self._matrix = path_of(X, source)
+            self._beside = paths_beside(source, upper=upper, weights=weights)
+            source, names = keep_connected(
+                source, executor, self.disconnected, ids=names, weighted=config.rule.weighted
+            )
             return embed(
                 source,
                 config,
                 executor,
                 memory_limit=self.memory_limit,
-                ids=names or ids_of(source),
+                ids=names,
                 init=init,
                 on_epoch=self.on_epoch,
                 checkpoint=checkpoint,
             )
 
-    def _config(self, checkpoint: CheckpointStore) -> SolverConfig:
+    def _config(self, checkpoint: CheckpointStore, **sides: bool) -> SolverConfig:
         return SolverConfig(
             n_components=self.n_components,
             bad_moves=self.bad_moves,
@@ -306,6 +346,7 @@ class PatternSearchMDS(OnCluster):
             effort=self.effort,
             polish=self.polish,
             seed=seed_of(self.random_state, checkpoint),
+            rule=PairRule(self.loss, power=self.weight_power, **sides),
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -321,7 +362,7 @@ class PatternSearchMDS(OnCluster):
         from psmds_dist.api.results import write_result
 
         check_is_fitted(self, "result_", msg="this PatternSearchMDS is not fitted yet: call fit before save.")
-        write_result(path, self.result_, matrix=self._matrix, overwrite=overwrite)
+        write_result(path, self.result_, matrix=self._matrix, beside=self._beside, overwrite=overwrite)
 
     def _learn(self, result: Embedding) -> PatternSearchMDS:
         solution, stress = result.solution, result.solution.stress
@@ -332,6 +373,8 @@ class PatternSearchMDS(OnCluster):
         self.stress1_ = stress.stress1
         self.normalized_stress_ = stress.normalized_stress
         self.point_stress_ = stress.point_stress
+        self.error_ = stress.error
+        self.n_known_pairs_ = result.check.known_pairs
         self.n_epochs_ = self.n_iter_ = len(solution.history)
         self.history_ = solution.history
         self.stop_reason_ = str(solution.stop_reason)

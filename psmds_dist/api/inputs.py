@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from psmds_dist.core.types import InputError, Rows
 from psmds_dist.data.formats import table_recipe
 from psmds_dist.data.ids import check_ids
 from psmds_dist.data.opening import open_matrix
+from psmds_dist.data.paired import PairedRows
 from psmds_dist.data.pairs import PairRows
-from psmds_dist.data.sources import ArrayRows
+from psmds_dist.data.sources import ArrayRows, require_numeric
 from psmds_dist.data.transforms import Symmetrized, mean_of_orders
 from psmds_dist.executor import elementwise, write_dask_array
 from psmds_dist.ingest.check import refuse_one_triangle, require_two
@@ -105,6 +106,16 @@ def path_of(matrix: Any, source: RowSource) -> str | None:
     return source.location if there else None
 
 
+def paths_beside(source: RowSource, **given: Any) -> dict[str, str]:
+    """Where the matrices beside the first one are stored, of those that were passed as paths or the like."""
+    if not isinstance(source, PairedRows):
+        return {}
+    passed = {name: matrix for name, matrix in given.items() if matrix is not None}
+    pairs = zip(passed.items(), source.sources[1:], strict=True)
+    paths = {name: path_of(matrix, other) for (name, matrix), other in pairs}
+    return {name: path for name, path in paths.items() if path is not None}
+
+
 def size_of(matrix: Any) -> int:
     """Return the number of points of a matrix that has a shape.
 
@@ -175,6 +186,86 @@ def row_source(
 
 
 @contextmanager
+def paired_rows(
+    matrix: Any, weights: Any, upper: Any, executor: Executor, **how: Any
+) -> Iterator[tuple[RowSource, list[str] | None]]:
+    """Rows of a matrix with its weights and upper bounds beside it, where there are any, and the names of the points.
+
+    Parameters
+    ----------
+    matrix, weights, upper : as in `row_source`
+        Dissimilarities (or lower bounds), and None or matrices of the same points.
+    executor : Executor
+        Who will read them.
+    **how
+        Further arguments of `row_source`; the last two are never symmetrized.
+
+    Raises
+    ------
+    InputError
+        When they are not of the same points in the same order.
+    """
+    with ExitStack() as stack:
+        first, names = _opened(stack, matrix, executor, how)
+        beside = {**how, "symmetrize": False}
+        others = {
+            what: _opened(stack, given, executor, beside)
+            for what, given in {"upper": upper, "weights": weights}.items()
+            if given is not None
+        }
+        yield side_by_side(first, names, others), names
+
+
+def _opened(
+    stack: ExitStack, matrix: Any, executor: Executor, how: Mapping[str, Any]
+) -> tuple[RowSource, list[str] | None]:
+    """Rows of a matrix, and the names of its points."""
+    names = labels_of(matrix)  # first, as what is no matrix may have wrong names
+    source = stack.enter_context(row_source(matrix, executor, **how))
+    return source, names or ids_of(source)
+
+
+def side_by_side(
+    first: RowSource, ids: list[str] | None, others: Mapping[str, tuple[RowSource, list[str] | None]]
+) -> RowSource:
+    """Put matrices beside the first one, where there are any.
+
+    Parameters
+    ----------
+    first : RowSource
+        Dissimilarities, or lower bounds.
+    ids : list of str or None
+        Names of its points.
+    others : mapping
+        ``"upper"`` and ``"weights"``, in this order, as far as they are given: a source and its own names.
+
+    Raises
+    ------
+    InputError
+        When they are not of the same points in the same order.
+    """
+    for what, (source, names) in others.items():
+        _require_same_points(what, source.n, names, first.n, ids)
+    return PairedRows((first, *(source for source, _ in others.values()))) if others else first
+
+
+def _require_same_points(what: str, n: int, names: list[str] | None, wanted: int, ids: list[str] | None) -> None:
+    """Refuse a matrix beside another one that is of other points, or has them in another order."""
+    if n != wanted:
+        raise InputError(
+            f"{what} is a matrix of {n} points, but belongs to one of {wanted}; give one of the same points."
+        )
+    if names is None or ids is None or names == ids:
+        return
+    k = next(k for k in range(n) if names[k] != ids[k])
+    order = "in another order" if set(names) == set(ids) else "differently"
+    raise InputError(
+        f"{what} names the points {order}, first {names[k]!r} in row {k} where the matrix has {ids[k]!r}; bring its "
+        f"rows and columns into the order of the matrix, as {what}.loc[ids, ids] does for a data frame."
+    )
+
+
+@contextmanager
 def _within_reach(
     source: RowSource, executor: Executor, symmetrize: bool, scratch: str | os.PathLike[str] | None
 ) -> Iterator[RowSource]:
@@ -207,7 +298,7 @@ def row_type(dtype: Any) -> str:
 
 def _in_memory(matrix: Any) -> NDArray[Any]:
     if is_masked(matrix):
-        raise InputError("X has masked entries, but missing pairs are not supported yet: fill them in.")
+        return np.where(matrix.mask, np.nan, require_numeric(matrix.data, "X"))
     return numbers_of(matrix, "X")
 
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from psmds_dist.api import embed
 from psmds_dist.api.estimator import executor_for, seed_from
-from psmds_dist.api.inputs import ids_of, labels_of, row_source
+from psmds_dist.api.inputs import ids_of, labels_of, paired_rows, row_source
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.arrays import is_frame, numbers_of
 from psmds_dist.core.config import check_int
 from psmds_dist.core.quality import Quality, estimate, rank_correlation
 from psmds_dist.core.rng import RandomStream, generator
+from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress, disparity
 from psmds_dist.core.types import Executor, Floats, InputError, Ints
@@ -27,6 +28,7 @@ from psmds_dist.data.coordinates import Coordinates, read_coordinates
 from psmds_dist.data.ids import check_ids
 from psmds_dist.data.labels import labels_for
 from psmds_dist.kernels.jit import available_threads
+from psmds_dist.kernels.warm import warm_up_rating
 from psmds_dist.planning.memory import Plan, rated
 from psmds_dist.solver.quality import AllRows, RateRows, Rating, SomeRows, rate
 
@@ -35,12 +37,16 @@ def measure(
     X: Any,
     embedding: Any,
     *,
+    weights: Any = None,
+    upper: Any = None,
+    loss: str = "squared",
+    weight_power: float = 0.0,
     dtype: str = "float32",
     cluster: Any = None,
     memory_limit: int | str | None = None,
     n_jobs: int | None = None,
 ) -> Stress:
-    """Measure the stress of any map of a matrix, in one pass.
+    """Measure the stress of any map of a matrix.
 
     Parameters
     ----------
@@ -49,6 +55,12 @@ def measure(
     embedding : (n, L) array_like, data frame, or path of a .csv, .tsv or .npy file
         Coordinates, in units of the dissimilarities. If they and the matrix have names, the names are matched;
         otherwise the points are in the order of the matrix. See `psmds_dist.data.coordinates.read_coordinates`.
+    weights, upper : like X, optional
+        Weights of the pairs, and upper bounds of the dissimilarities, as in `PatternSearchMDS.fit`.
+    loss : str, default="squared"
+        What a pair costs, as in `PatternSearchMDS`; tells ``error`` of the result.
+    weight_power : float, default=0.0
+        Weigh each pair by this power of its dissimilarity, as in `PatternSearchMDS`.
     dtype : {"float32", "float64"}, default="float32"
         Type of the rows.
     cluster : str, distributed.Client or Dask cluster, default=None
@@ -76,10 +88,13 @@ def measure(
     >>> measure([[0, 3, 5], [3, 0, 4], [5, 4, 0]], [[0, 0], [3, 0], [3, 4]]).normalized_stress
     0.0
     """
-    names = labels_of(X)
-    with executor_for(cluster, n_jobs) as executor, row_source(X, executor, dtype=dtype) as source:
-        coordinates = _coordinates(embedding, source.n, names or ids_of(source))
-        return embed.measure(source, coordinates, executor, memory_limit)
+    rule = PairRule(loss, power=weight_power, weighted=weights is not None, bounded=upper is not None)
+    with (
+        executor_for(cluster, n_jobs) as executor,
+        paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
+    ):
+        coordinates = _coordinates(embedding, source.n, names)
+        return embed.measure(source, coordinates, executor, memory_limit, rule)
 
 
 def _coordinates(given: Any, n: int, ids: Sequence[str] | None, name: str = "embedding") -> Any:
@@ -245,6 +260,7 @@ def assess(source: RowSource, embedding: Any, executor: Executor, wanted: Wanted
     x = embed.usable_map(embedding, source.n)
     context = RunContext.of(executor, memory_limit)
     count, ranked, threads = wanted.rows.size, wanted.ranked.size, available_threads()
+    executor.warm_up(partial(warm_up_rating, source.dtype.name))
     needs = rated(stored(source), count, x.shape[1], wanted.n_neighbors, ranked, threads)
     plan = Plan.of(context.limit, needs, executor.n_workers, source.read_profile.read_amplification, again=False)
     rating, _ = context.run(plan, source, partial(_rate, source, x, executor, wanted, plan))

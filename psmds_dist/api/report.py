@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 from psmds_dist.core.events import Event, OnEvent, StageEvent, ignore
 from psmds_dist.core.quality import Quality
+from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.stress import Stress
+from psmds_dist.core.types import InputCheck
 from psmds_dist.ingest.scan import Progress
 from psmds_dist.solver.progress import TimeLeft
 from psmds_dist.utils.text import escaped
@@ -70,16 +72,32 @@ def counter(what: str, quiet: bool) -> Iterator[Progress]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def stress_lines(stress: Stress | Quality) -> str:
-    """Format the stress of a map, one figure per line."""
-    return "\n".join(
-        (
-            f"normalized stress  {stress.normalized_stress:.6f}   sqrt(sum (t-d)^2 / sum t^2)",
-            f"Stress-1           {stress.stress1:.6f}   sqrt(sum (t-d)^2 / sum d^2)",
-            f"mean squared error {stress.mse:.6g}",
-            f"raw stress         {stress.raw_stress:.6g}",
-        )
-    )
+def stress_lines(stress: Stress | Quality, rule: PairRule = PLAIN, check: InputCheck | None = None) -> str:
+    """Format the stress of a map, one figure per line.
+
+    Parameters
+    ----------
+    stress : Stress or Quality
+        The figures.
+    rule : PairRule
+        What a pair costs.
+    check : InputCheck, optional
+        Tells how many pairs count.
+    """
+    w = "w " if rule.weighted or rule.power else ""
+    lines = [
+        f"normalized stress  {stress.normalized_stress:.6f}   sqrt(sum {w}(t-d)^2 / sum {w}t^2)",
+        f"Stress-1           {stress.stress1:.6f}   sqrt(sum {w}(t-d)^2 / sum {w}d^2)",
+        f"mean squared error {stress.mse:.6g}",
+        f"raw stress         {stress.raw_stress:.6g}",
+    ]
+    if isinstance(stress, Stress) and not rule.least_squares:
+        lines.insert(0, f"{rule.loss + ' loss':18} {stress.error:.6g}   mean of what was lowered")
+    if w:
+        lines.append("All figures are weighted" + f", by t^{rule.power:g}" * bool(rule.power) + ".")
+    if check is not None and check.missing:
+        lines.append(f"known pairs        {check.known_pairs:,} of {check.suspicion.pairs:,}")
+    return "\n".join(lines)
 
 
 _STRESS = {

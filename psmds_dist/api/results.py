@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,14 @@ class Result:
         return MapTable(self.embedding, self.ids, self.stress.point_stress).to_frame()
 
 
-def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str | None, overwrite: bool) -> None:
+def write_result(
+    path: str | os.PathLike[str],
+    result: Embedding,
+    *,
+    matrix: str | None,
+    overwrite: bool,
+    beside: Mapping[str, str] | None = None,
+) -> None:
     """Write the result of a run as a Zarr group.
 
     Parameters
@@ -60,6 +68,8 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
         Path of the dissimilarities.
     overwrite : bool
         Whether to replace an existing result.
+    beside : mapping of str to str, optional
+        Paths of upper bounds and weights.
 
     Raises
     ------
@@ -77,6 +87,7 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
     }
     attributes = {
         "matrix": matrix,
+        **(beside or {}),
         "n": len(solution.embedding),
         "n_components": solution.embedding.shape[1],
         "stop_reason": str(solution.stop_reason),
@@ -90,6 +101,9 @@ def write_result(path: str | os.PathLike[str], result: Embedding, *, matrix: str
         "raw_stress": stress.raw_stress,
         "stress1": stress.stress1,
         "normalized_stress": stress.normalized_stress,
+        "error": stress.error,
+        "known_pairs": result.check.known_pairs,
+        "rule": result.config.rule.as_dict(),
         "run": plain(result.identity),
         "check": result.check.as_dict(),
         "memory_limit": result.plan.limit,
@@ -121,6 +135,7 @@ def read_result(path: str | os.PathLike[str]) -> Result:
         stress1=float(attributes["stress1"]),
         normalized_stress=float(attributes["normalized_stress"]),
         point_stress=arrays["point_stress"],
+        error=float(attributes.get("error", attributes["mse"])),
     )
     raw = arrays.get("raw_embedding", arrays["embedding"])
     return Result(arrays["embedding"], raw, stress, history, ids, attributes)

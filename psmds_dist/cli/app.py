@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from psmds_dist import __version__
-from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan, processes, submit, watch
+from psmds_dist.cli import admin, build, dimensions, fit, inspect, plan, plot, processes, submit, watch
 from psmds_dist.cli.exits import Interrupted, Resumable, resume_hint
 from psmds_dist.cli.output import log_error, logs_json
 from psmds_dist.core.errors import ClusterLost, PsmdsError
@@ -97,6 +97,7 @@ for _command in (
     inspect.info,
     inspect.quality,
     inspect.export,
+    plot.plot,
     submit.submit,
     watch.status,
     watch.watch,

@@ -17,6 +17,7 @@ from psmds_dist.cli.options import (
     GraphOptions,
     TargetOptions,
     accept,
+    disconnected_option,
     dtype_option,
     format_option,
 )
@@ -93,6 +94,7 @@ def _note_left_out(source: Geodesics, output: TargetOptions) -> None:
     help="Mirror this triangle and ignore the other; 'auto' mirrors the only one that is filled.",
 )
 @click.option("--zero-diagonal", is_flag=True, help="Set the diagonal to zero.")
+@disconnected_option
 @dtype_option
 @accept(TargetOptions, "output")
 @accept(ClusterOptions, "cluster")
@@ -104,6 +106,7 @@ def ingest(
     symmetrize: bool,
     triangle: str | None,
     zero_diagonal: bool,
+    disconnected: str,
     dtype: str,
     output: TargetOptions,
     cluster: ClusterOptions,
@@ -119,7 +122,9 @@ def ingest(
     from psmds_dist.data.opening import open_matrix
     from psmds_dist.ingest.build import build
 
-    write = partial(build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal)
+    write = partial(
+        build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal, disconnected=disconnected
+    )
     if similarity is None:
         source = open_matrix(matrix, dtype, format)
     else:
@@ -154,4 +159,5 @@ def _write_store(
                 on_progress=show,
             )
     size = format_bytes(check.n**2 * int(check.dtype.removeprefix("float")) // 8)
-    output.say(f"{target}: {check.n:,} points, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+    known = f", {check.known_pairs:,} known pairs" if check.missing else ""
+    output.say(f"{target}: {check.n:,} points{known}, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")

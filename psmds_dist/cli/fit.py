@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, RunOptions, accept, format_option, option
+from psmds_dist.cli.options import (
+    ClusterOptions,
+    RuleOptions,
+    RunOptions,
+    accept,
+    disconnected_option,
+    format_option,
+    option,
+)
 from psmds_dist.cli.output import events_shown
-from psmds_dist.cli.session import finish_run, open_checkpoint, open_executor, require_map_place, row_names, save
+from psmds_dist.cli.session import (
+    finish_run,
+    memory_limit,
+    open_checkpoint,
+    open_executor,
+    require_map_place,
+    row_names,
+    save,
+    with_matrices_beside,
+)
 from psmds_dist.utils.text import note_unsafe
 
 if TYPE_CHECKING:
     from psmds_dist.api.embed import Embedding
     from psmds_dist.api.results import Result
     from psmds_dist.core.config import SolverConfig
+    from psmds_dist.core.rules import PairRule
 
 
 @dataclass(frozen=True)
@@ -70,7 +89,7 @@ class SolverOptions:
         help="Initial map: 'random', 'classical' (scaling), 'landmarks', or 'auto' (depends on the number of points).",
     )
 
-    def config(self) -> SolverConfig:
+    def config(self, rule: PairRule) -> SolverConfig:
         """Configuration of the solve."""
         from psmds_dist.core.config import SolverConfig
 
@@ -87,6 +106,7 @@ class SolverOptions:
             effort=self.effort,
             polish="auto" if self.polish is None else self.polish,
             seed=self.seed,
+            rule=rule,
         )
 
 
@@ -95,6 +115,8 @@ class SolverOptions:
 @click.argument("target", type=click.Path())
 @format_option
 @accept(SolverOptions, "solver")
+@accept(RuleOptions, "pairs")
+@disconnected_option
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
@@ -107,6 +129,8 @@ def fit(
     target: str,
     format: str | None,
     solver: SolverOptions,
+    pairs: RuleOptions,
+    disconnected: str,
     dtype: str | None,
     run: RunOptions,
     cluster: ClusterOptions,
@@ -117,22 +141,30 @@ def fit(
     becomes a Zarr group. For several runs or many workers, and for text that does not fit into memory, ingest MATRIX
     first: a store is read faster, is checked only once, and keeps the names of its rows.
 
+    NaN marks a missing pair. Weights, and upper bounds of censored dissimilarities, are matrices of the same points.
+
     Ctrl-C ends the run and writes the best map so far. The state of the run is saved in TARGET.checkpoint; after a
     failure, --resume continues from there to the same result.
     """
     from psmds_dist.api.embed import embed
     from psmds_dist.api.results import read_result, write_result
     from psmds_dist.data.opening import open_matrix
+    from psmds_dist.ingest.connected import keep_connected
 
-    config = solver.config()
+    config = solver.config(pairs.rule)
     checkpoint, overwrite = open_checkpoint(target, run)
-    source = open_matrix(matrix, dtype, format)
-    ids = row_names(source, run.ids)
+    first = open_matrix(matrix, dtype, format)
+    ids = row_names(first, run.ids)
+    source = with_matrices_beside(first, ids, pairs.beside)
     nbytes = 8 * source.n * (2 * config.n_components + 1)
-    require_map_place(target, overwrite, run, source.location, nbytes)
+    require_map_place(target, overwrite, run, first.location, nbytes)
     with open_executor(cluster, quiet=run.quiet) as executor, events_shown(run.quiet) as show:
         note_unsafe(ids)
         executor.check_readable(source)
+        limit = memory_limit(cluster, executor)
+        source, ids = keep_connected(
+            source, executor, disconnected, ids=ids, weighted=config.rule.weighted, memory_limit=limit
+        )
         result = embed(
             source,
             config,
@@ -144,7 +176,8 @@ def fit(
             on_plan=lambda plan: run.say(plan.describe(executor.topology())),
             checkpoint=checkpoint,
         )
-    save(partial(write_result, result=result, matrix=source.location), target, overwrite)
+    beside = {name: os.path.abspath(path) for name, path in pairs.beside.items()}
+    save(partial(write_result, result=result, matrix=first.location, beside=beside), target, overwrite)
     run.say(_summary(result, target))
     if run.plot:
         _save_picture(read_result(target), run.plot)
@@ -163,7 +196,7 @@ def _summary(result: Embedding, target: str) -> str:
     notes += [describe_exceeded(result.over)] if result.over else []
     starts = filter(None, [result.evidence.describe()])
     lines = [f"{outcome}; map in {target}", *starts, *(f"Note: {note}." for note in notes)]
-    lines.append(stress_lines(solution.stress))
+    lines.append(stress_lines(solution.stress, result.config.rule, result.check))
     return "\n".join(lines)
 
 
@@ -178,4 +211,5 @@ def _save_picture(result: Result, path: str) -> None:
         colour_label="point stress",
         title=title,
         history=result.history,
+        loss=result.attributes["rule"]["loss"],
     )

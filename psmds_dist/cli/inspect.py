@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, accept, option, overwrite_option
+from psmds_dist.cli.options import ClusterOptions, RuleOptions, accept, option, overwrite_option
 from psmds_dist.cli.output import print_note, print_result, print_status
-from psmds_dist.cli.session import open_executor, require_output
+from psmds_dist.cli.session import open_executor, require_output, with_matrices_beside
 from psmds_dist.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from psmds_dist.api.results import Result
     from psmds_dist.core.executor import Executor
     from psmds_dist.core.quality import Quality
+    from psmds_dist.core.rules import PairRule
     from psmds_dist.core.sources import RowSource
     from psmds_dist.core.stress import Stress
     from psmds_dist.core.types import Floats
@@ -66,7 +67,12 @@ class MeasureOptions:
 
         extra = (self.n_neighbors, self.labels, self.truth, self.sample)
         if not self.as_json and all(value is None for value in extra):
-            return measure(source, found.embedding, executor, memory_limit)
+            return measure(source, found.embedding, executor, memory_limit, found.rule)
+        if not replace(found.rule, gaps=False).plain:
+            raise InputError(
+                "measures beside stress are of all pairs alike, but this map was made with weights, bounds or another "
+                "loss; ask for its stress alone."
+            )
         wanted = Wanted.of(source.n, source.ids, self.labels, self.truth, self.n_neighbors, self.sample, self.seed)
         return assess(source, found.embedding, executor, wanted, memory_limit)
 
@@ -83,6 +89,7 @@ class MeasureOptions:
     type=click.Choice(["smacof", "classical"]),
     help="Also run this method of scikit-learn.",
 )
+@accept(RuleOptions, "pairs")
 @accept(MeasureOptions, "measures")
 @accept(ClusterOptions, "cluster")
 def quality(
@@ -90,6 +97,7 @@ def quality(
     matrix: str | None,
     worst: int,
     compare: tuple[str, ...],
+    pairs: RuleOptions,
     measures: MeasureOptions,
     cluster: ClusterOptions,
 ) -> None:
@@ -100,14 +108,15 @@ def quality(
 
     RESULT is a map of psmds, or a file with the coordinates of any map of --matrix: .npy, or .csv or .tsv with a column
     for each dimension. A heading, and names in the first column, are optional. If the matrix has names as well, points
-    are matched by them, otherwise by their order. Coordinates are in units of the dissimilarities.
+    are matched by them, otherwise by their order. Coordinates are in units of the dissimilarities. A map of psmds is
+    measured with the weights, bounds and loss that it was made with, unless others are given.
     """
     from psmds_dist.api.report import table
     from psmds_dist.data.coordinates import holds_coordinates
 
     if compare and measures.as_json:
         raise click.UsageError("--json and --compare are mutually exclusive; use one of them.")
-    source, found = (_open_file if holds_coordinates(result) else _open_result)(result, matrix)
+    source, found = (_open_file if holds_coordinates(result) else _open_result)(result, matrix, pairs)
     with open_executor(cluster) as executor:
         executor.check_readable(source)
         measured = measures.measure(source, found, executor, cluster.memory_limit)
@@ -122,7 +131,7 @@ def _as_text(measured: Stress | Quality, found: _Map, worst: int) -> str:
     from psmds_dist.api.report import quality_lines, stress_lines, table
     from psmds_dist.core.quality import Quality
 
-    figures = quality_lines(measured) if isinstance(measured, Quality) else stress_lines(measured)
+    figures = quality_lines(measured) if isinstance(measured, Quality) else stress_lines(measured, found.rule)
     lines = [*filter(None, [found.agreement]), figures]
     if worst:
         rows = [[name, f"{value:.4f}"] for name, value in _worst(measured, found, worst)]
@@ -154,12 +163,13 @@ class _Map:
     method: str
     embedding: Floats
     ids: Sequence[str] | None
+    rule: PairRule
     seconds: float | None = None
     seed: int = 0
     agreement: str = ""
 
 
-def _open_file(path: str, matrix: str | None) -> tuple[RowSource, _Map]:
+def _open_file(path: str, matrix: str | None, pairs: RuleOptions) -> tuple[RowSource, _Map]:
     """Matrix, and the map that another program has written to a file."""
     from psmds_dist.data.coordinates import read_coordinates
     from psmds_dist.data.opening import open_matrix
@@ -168,20 +178,52 @@ def _open_file(path: str, matrix: str | None) -> tuple[RowSource, _Map]:
         raise InputError(f"{path} holds coordinates alone; give the dissimilarities that they are a map of (--matrix).")
     source = open_matrix(matrix)
     found = read_coordinates(path, source.n, source.ids)
-    return source, _Map(os.path.basename(path), found.values, source.ids or found.ids)
+    ids = None if source.ids is None else list(source.ids)
+    whole = with_matrices_beside(source, ids, pairs.beside)
+    return whole, _Map(os.path.basename(path), found.values, ids or found.ids, pairs.rule)
 
 
-def _open_result(path: str, matrix: str | None) -> tuple[RowSource, _Map]:
-    """Matrix and map of a result."""
+def _open_result(path: str, matrix: str | None, pairs: RuleOptions) -> tuple[RowSource, _Map]:
+    """Matrix and map of a result, with the rule that it was made by unless another one is given."""
     from psmds_dist.api.results import read_result
+    from psmds_dist.core.rules import PLAIN, PairRule
     from psmds_dist.data.opening import open_matrix
 
     found = read_result(path)
-    source = open_matrix(matrix or _matrix_of(found, path))
     facts = found.attributes
+    source = open_matrix(matrix or _matrix_of(found, path))
+    given = pairs.rule != PLAIN
+    rule = pairs.rule if given else PairRule(**facts.get("rule", {}))
+    beside = pairs.beside if given else _beside(facts, rule, path)
+    whole = with_matrices_beside(source, None if source.ids is None else list(source.ids), beside)
     agreement = str(facts.get("starts", {}).get("agreement", ""))  # a landmark map has no such record
     seconds, seed = float(facts["seconds"]), int(facts["seed"])
-    return source, _Map("pattern search", found.embedding, found.ids, seconds, seed, agreement)
+    made = _Map("pattern search", found.embedding, found.ids, rule, seconds, seed, agreement)
+    return _of_points(whole, source.ids, made), made
+
+
+def _beside(facts: Mapping[str, Any], rule: PairRule, path: str) -> dict[str, str]:
+    """Paths of the upper bounds and weights that a result was computed with."""
+    wanted = ["upper"] * rule.bounded + ["weights"] * rule.weighted
+    for name in wanted:
+        if name not in facts:
+            raise InputError(f"{path} does not record where its {name} matrix is; give it with --{name}.")
+    return {name: facts[name] for name in wanted}
+
+
+def _of_points(source: RowSource, names: Sequence[str] | None, made: _Map) -> RowSource:
+    """The matrix of the points of a map, which may be the largest component alone."""
+    import numpy as np
+
+    from psmds_dist.ingest.connected import subset_of
+
+    if source.n <= len(made.embedding) or made.ids is None:
+        return source
+    row = {name: k for k, name in enumerate(names or map(str, range(source.n)))}
+    unknown = [name for name in made.ids if name not in row]
+    if unknown:
+        raise InputError(f"the map has a point {unknown[0]!r} that is not in the matrix; give that of the map.")
+    return subset_of(source, np.array([row[name] for name in made.ids]))
 
 
 def _matrix_of(found: Result, result: str) -> str:
@@ -197,8 +239,9 @@ def _matrix_of(found: Result, result: str) -> str:
 
 def _comparisons(source: RowSource, found: _Map, stress: Stress | Quality, methods: tuple[str, ...]) -> list[list[str]]:
     from psmds_dist.api.compare import load
+    from psmds_dist.data.paired import PairedRows
 
-    matrix = load(source)
+    matrix = load(source.first if isinstance(source, PairedRows) else source)
     others = [_compare(method, matrix, found) for method in methods]
     rows = [(found.method, stress, found.seconds)]
     rows += [(other.method, other.stress, other.seconds) for other in others]

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from psmds_dist.cli.output import Print, start_json_log, status_printer
+
+if TYPE_CHECKING:
+    from psmds_dist.core.rules import PairRule
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -164,6 +167,45 @@ class GraphOptions:
 
 
 @dataclass(frozen=True)
+class RuleOptions:
+    """What a pair costs."""
+
+    weights: str | None = option(
+        "--weights", type=click.Path(), help="Matrix with the weight of each pair, zero or more; zero is missing."
+    )
+    upper: str | None = option(
+        "--upper",
+        type=click.Path(),
+        help="Matrix of upper bounds (inf where there is none); MATRIX holds the lower ones.",
+    )
+    loss: str = option(
+        "--loss",
+        default="squared",
+        show_default=True,
+        help="Cost of a residual: squared, absolute or huber (robust), sstress, relative, log.",
+    )
+    weight_power: float = option(
+        "--weight-power",
+        default=0.0,
+        show_default=True,
+        help="Weigh each pair by this power of its dissimilarity; -1 is Sammon's mapping.",
+    )
+
+    @property
+    def rule(self) -> PairRule:
+        """Rule of the pairs."""
+        from psmds_dist.core.rules import PairRule
+
+        weighted, bounded = self.weights is not None, self.upper is not None
+        return PairRule(self.loss, power=self.weight_power, weighted=weighted, bounded=bounded)
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """Paths of the matrices beside the first one."""
+        return {name: path for name, path in {"upper": self.upper, "weights": self.weights}.items() if path is not None}
+
+
+@dataclass(frozen=True)
 class TargetOptions:
     """How a command writes its target."""
 
@@ -203,9 +245,17 @@ class RunOptions(TargetOptions):
 dtype_option = click.option(
     "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Type of the rows."
 )
+disconnected_option = click.option(
+    "--disconnected",
+    type=click.Choice(["refuse", "largest"]),
+    default="refuse",
+    show_default=True,
+    help="What to do with points that no chain of known pairs joins to the others: keep the largest component only.",
+)
 format_option = click.option(
     "--format",
-    help="Format of a file: npy, npz, hdf5, phylip, phylip-strict (names of ten characters), csv, tsv, or table (with "
-    "other delimiters) [default: by its content].",
+    help="Format of a file: npy, npz, hdf5, phylip, phylip-strict (names of ten characters), csv, tsv, table (with "
+    "other delimiters), pairs (two names and a value a line), or unfold (a table between two kinds of points, which "
+    "become one map) [default: by its content].",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")

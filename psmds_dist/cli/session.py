@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -67,9 +67,21 @@ def memory_limit(cluster: ClusterOptions, executor: Executor) -> int:
 def row_names(source: RowSource, file: str | None) -> list[str] | None:
     """Names of the rows of a source: those in a file if one is given, otherwise its own."""
     from psmds_dist.data.ids import read_ids
+    from psmds_dist.data.pairs import PairRows
 
+    if file is not None and isinstance(source, PairRows):
+        raise InputError(f"{source.location} is a list of pairs, which names its points itself; leave --ids out.")
     names = source.ids if file is None else read_ids(file, source.n)
     return None if names is None else list(names)
+
+
+def with_matrices_beside(source: RowSource, ids: list[str] | None, beside: Mapping[str, str]) -> RowSource:
+    """A matrix with its upper bounds and weights, where there are any."""
+    from psmds_dist.api.inputs import ids_of, side_by_side
+    from psmds_dist.data.opening import open_matrix
+
+    opened = {name: open_matrix(path, source.dtype.name) for name, path in beside.items()}
+    return side_by_side(source, ids, {name: (other, ids_of(other)) for name, other in opened.items()})
 
 
 def require_output(output: str, overwrite: bool, *read: str) -> None:

@@ -137,6 +137,11 @@ class InputCheck:
         """Number of missing pairs."""
         return self.suspicion.missing
 
+    @property
+    def known_pairs(self) -> int:
+        """Number of pairs that count."""
+        return self.n * (self.n - 1) // 2 - self.missing
+
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes."""
         return asdict(self)

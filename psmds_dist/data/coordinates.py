@@ -48,11 +48,14 @@ class Coordinates:
         Coordinates.
     ids : list of str or None
         Names of the points, with control characters escaped.
+    what : str
+        What the values are, for messages.
     """
 
     path: str
     values: Floats
     ids: list[str] | None = None
+    what: str = "coordinates"
 
     def ordered(self, ids: Sequence[str] | None) -> Coordinates:
         """The same in the order of ``ids``; in the order of the file where that has no names.
@@ -75,8 +78,8 @@ class Coordinates:
         if missing:
             other = sorted(set(self.ids) - set(wanted), key=places.__getitem__)
             raise InputError(
-                f"{self.path} has no coordinates of {len(missing)} points of the matrix, first {wanted[missing[0]]!r} "
-                f"in row {missing[0]}, but of others, first {other[0]!r}; give the map of this matrix, or remove the "
+                f"{self.path} has no {self.what} of {len(missing)} points of the matrix, first {wanted[missing[0]]!r} "
+                f"in row {missing[0]}, but of others, first {other[0]!r}; give those of this matrix, or remove the "
                 "column of ids if the points are in the same order."
             )
         return replace(self, values=self.values[[places[name] for name in wanted]], ids=list(ids))
@@ -119,6 +122,23 @@ def read_coordinates(path: str | os.PathLike[str], n: int, ids: Sequence[str] | 
     if kind not in DELIMITERS:
         raise InputError(f"coordinates are read from .csv, .tsv and .npy files, not from {place!r}.")
     return _parse(place, _lines(place, DELIMITERS[kind]), n, ids).ordered(ids)
+
+
+def count_points(path: str | os.PathLike[str]) -> int:
+    """Return the number of points of a file of coordinates; in a table, a first line without a number is a heading.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read.
+    """
+    place = os.fspath(path)
+    kind = Path(place).suffix.lower()
+    if kind == ".npy":
+        values = load_npy(place)
+        return len(values) if values.ndim else 0
+    lines = _lines(place, DELIMITERS[kind])
+    return len(lines) - int(bool(lines) and not _is_number(lines[0][-1]))
 
 
 def _lines(place: str, separator: str) -> list[list[str]]:

@@ -209,7 +209,7 @@ def _text(path: str, text: str) -> Kind:
         cells[-1].pop()
     body = cells[1:-1] if cut else cells[1:]
     if is_pairs(lines):
-        return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
+        return "a list of pairs", _INGEST
     if all(_is_number(cell) for row in cells for cell in row):
         delimiter = "" if blanks else f", delimiter={separator!r}"
         return (
@@ -233,11 +233,16 @@ def _split(lines: list[str]) -> tuple[str, list[list[str]]]:
 
 
 def is_pairs(lines: list[str]) -> bool:
-    """Whether lines are an edge list: two names and a number each."""
+    """Whether lines are an edge list: two names or whole numbers and a number each."""
     body = _split(lines)[1][1:] if lines else []
     body = body[:-1] if len(body) > 4 else body  # the last line may be cut
     named = len(body) > 3 or not all(_is_number(cell) for row in body for cell in row[:2])  # or a heading over 3 points
-    return named and len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) for row in body)
+    return named and len(body) > 2 and all(len(row) == 3 and _is_number(row[2]) and _are_names(row[:2]) for row in body)
+
+
+def _are_names(cells: list[str]) -> bool:
+    """Whether cells may name points: fractions are coordinates."""
+    return all(cell.strip().isdecimal() or not _is_number(cell) for cell in cells)
 
 
 def is_phylip(lines: list[str]) -> bool:

@@ -65,6 +65,8 @@ def _checked(given: Any, n: int, name: str) -> Labels:
         raise InputError(f"{name} has masked entries: give every point a label, or leave those points out.")
     if labels.dtype.kind == "O":
         labels = _numbers_or_text(["" if label is None or label != label else str(label) for label in labels.tolist()])
+    if labels.dtype.kind == "S":
+        labels = np.char.decode(labels, "utf-8")
     missing = np.flatnonzero(_missing(labels))
     if missing.size:
         raise InputError(f"{name} has no label for {missing.size} points, first for point {missing[0]}; give each one.")
@@ -86,7 +88,7 @@ def _read(place: Path, n: int, ids: Sequence[str] | None) -> Labels:
     labels = _numbers_or_text([of_cell(line[-1]) for line in lines])
     if all(len(line) > 1 for line in lines):
         names = check_ids([of_cell(line[0]) for line in lines], n, str(place))
-        labels = Coordinates(str(place), labels, names).ordered(ids).values
+        labels = Coordinates(str(place), labels, names, what="labels").ordered(ids).values
     return _checked(labels, n, str(place))
 
 

@@ -11,11 +11,13 @@ from typing import Any
 from psmds_dist.core.errors import InputError
 from psmds_dist.core.sources import RowSource
 from psmds_dist.data.formats import NPY, ZIP, begins_with, is_pairs, is_phylip, lines_of
+from psmds_dist.data.pairs import open_pairs
 from psmds_dist.data.readers import hdf5, npz, phylip, table
 from psmds_dist.data.readers.cells import Dialect
 from psmds_dist.data.readers.rows import Scan, open_text
 from psmds_dist.data.readers.text import TextFile
 from psmds_dist.data.sources import open_npy
+from psmds_dist.data.unfolding import unfold
 
 SEPARATOR = "::"
 """Between the path of a file and the name of a matrix in it."""
@@ -63,6 +65,20 @@ def _is_phylip(path: str) -> bool:
     return is_phylip(lines_of(path))
 
 
+def _open_pairs(path: str, name: str | None, dtype: str) -> RowSource:
+    _refuse_name(path, name)
+    return open_pairs(path, dtype=dtype)
+
+
+def _open_unfolded(path: str, name: str | None, dtype: str) -> RowSource:
+    _refuse_name(path, name)
+    return unfold(path, dtype=dtype)
+
+
+def _is_pairs(path: str) -> bool:
+    return is_pairs(lines_of(path))
+
+
 def _is_table(path: str) -> bool:
     lines = lines_of(path)
     if not lines or is_pairs(lines):
@@ -80,6 +96,8 @@ READERS = (
     Reader("hdf5", hdf5.open_hdf5, lambda path: begins_with(path, hdf5.MAGIC)),
     Reader("phylip", _text("phylip", phylip.read_index), _is_phylip),
     Reader("phylip-strict", _text("phylip-strict", phylip.read_strict_index)),
+    Reader("pairs", _open_pairs, _is_pairs),
+    Reader("unfold", _open_unfolded),
     Reader("table", _text("table", table.read_index), _is_table),
     Reader("csv", _text("csv", partial(table.read_index, dialect=Dialect(",")))),
     Reader("tsv", _text("tsv", partial(table.read_index, dialect=Dialect("\t")))),

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +20,8 @@ from psmds_dist.core.arrays import is_frame
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.data.ids import check_ids
-
-MISSING = frozenset(("", "na", "n/a", "nan", "none", "null"))
-"""Cells, in lower case, that stand for a pair without a known dissimilarity."""
+from psmds_dist.data.readers.cells import MISSING
+from psmds_dist.data.readers.text import TextFile, as_text
 
 
 class PairList(NamedTuple):
@@ -134,7 +132,12 @@ def open_pairs(pairs: Any, *, ids: Sequence[str] | None = None, dtype: str = "fl
         found, where = _named(*_of_file(pairs), ids, os.fspath(pairs)), os.path.abspath(pairs)
     else:
         found, where = _named(*_of_columns(pairs), ids, "the list of pairs"), None
-    return PairRows(_table(found, np.dtype(dtype)), np.dtype(dtype), found.ids, where)
+    return rows_of_pairs(found, dtype, where)
+
+
+def rows_of_pairs(pairs: PairList, dtype: str, location: str | None = None) -> PairRows:
+    """Return the matrix of listed pairs, with both orders of those that are listed in one."""
+    return PairRows(_table(pairs, np.dtype(dtype)), np.dtype(dtype), pairs.ids, location)
 
 
 def _of_sparse(matrix: Any, ids: Sequence[str] | None) -> PairList:
@@ -162,7 +165,7 @@ def _of_columns(pairs: Any) -> tuple[list[str], list[str], Floats]:
 
 def _of_file(path: str | os.PathLike[str]) -> tuple[list[str], list[str], Floats]:
     """Columns of a text file."""
-    place = os.fspath(path)
+    place = os.path.abspath(path)
     first, second, t = [], [], array("d")
     same: dict[str, str] = {}  # one string for all lines that name a point
     try:
@@ -172,35 +175,35 @@ def _of_file(path: str | os.PathLike[str]) -> tuple[list[str], list[str], Floats
             t.append(value)
     except FileNotFoundError:
         raise InputError(f"the list of pairs {place} does not exist; give a text file of three columns.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"the list of pairs {place} cannot be read ({error}); save it as UTF-8 text.") from None
     return first, second, np.frombuffer(t, np.float64) if t else np.empty(0)
 
 
 def _lines(path: str) -> Iterator[tuple[str, str, float]]:
     """Pairs of a text file, line by line."""
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        lines = ((k, line) for k, line in enumerate(file, 1) if line.strip() and not line.startswith("#"))
-        separator = ""
-        for k, line in lines:
-            heading = not separator
-            separator = separator or max("\t,; ", key=line.count)
-            [cells] = csv.reader([line.strip()], delimiter=separator, skipinitialspace=True)
-            value = _number(cells[2]) if len(cells) == 3 else None
-            if value is not None:
-                yield cells[0].strip(), cells[1].strip(), value
-            elif not (heading and len(cells) == 3):
-                raise InputError(
-                    f"line {k} of {path} is {line.strip()!r}, but needs two points and their dissimilarity, in three "
-                    f"columns separated by {separator!r}."
-                )
+    separator = ""
+    for line in TextFile(path).lines():
+        text = as_text(line, path)
+        if not text.strip() or text.startswith("#"):
+            continue
+        heading = not separator
+        separator = separator or max("\t,; ", key=text.count)
+        [cells] = csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)
+        value = cell_number(cells[2], separator) if len(cells) == 3 else None
+        if value is not None:
+            yield cells[0].strip(), cells[1].strip(), value
+        elif not (heading and len(cells) == 3):
+            raise InputError(
+                f"line {line.number} of {path} is {text!r}, but needs two points and their dissimilarity, in three "
+                f"columns separated by {separator!r}."
+            )
 
 
-def _number(cell: str) -> float | None:
-    if cell.strip().lower() in MISSING:
+def cell_number(cell: str, separator: str) -> float | None:
+    """Number in a cell, NaN where it is missing; None where there is none."""
+    if cell.strip() in MISSING:
         return float("nan")
     with suppress(ValueError):
-        return float(cell)
+        return float(cell if separator == "," else cell.replace(",", "."))
     return None
 
 

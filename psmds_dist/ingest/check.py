@@ -62,6 +62,8 @@ class MatrixChecker(Checker[GroupScan, Scan, InputCheck]):
 
     ids: Ids = None
     symmetry_tol: float = SYMMETRY_TOL
+    weighted: bool = False
+    """Whether pairs are missing that have the weight zero."""
 
     result = InputCheck
 
@@ -86,7 +88,7 @@ class MatrixChecker(Checker[GroupScan, Scan, InputCheck]):
 
     def evaluate(self, collected: Scan, source: RowSource, executor: Executor, room: int) -> InputCheck:
         """Judge a finished pass."""
-        judge = Judgement(collected, source, executor, self.ids, self.symmetry_tol, room)
+        judge = Judgement(collected, source, executor, self.ids, self.symmetry_tol, room, self.weighted)
         refuse(judge.problems())
         return judge.result()
 
@@ -217,6 +219,7 @@ class Judgement:
     ids: Ids
     symmetry_tol: float
     room: int
+    weighted: bool = False
 
     def problems(self) -> list[str]:
         """All that is wrong, the worst first."""
@@ -311,9 +314,6 @@ class Judgement:
         pair = self._pair if self._finite else None
         return None if pair is None or pair.difference <= self.symmetry_tol * self.scan.rms else pair
 
-    def _where(self, invalid: InvalidEntries) -> str:
-        return f"row {row_name(invalid.row, self.ids)}, column {row_name(invalid.column, self.ids)}"
-
     def _one_sided(self) -> str:
         """Sentence about pairs that are known in one order only."""
         points = self.scan.gaps.one_sided
@@ -340,9 +340,10 @@ class Judgement:
         outside = np.flatnonzero(labels != largest_component(labels))
         lonely = np.flatnonzero(gaps.known == 0)
         shown = ", ".join(f"{size:,}" for size in sizes[:5]) + ", ..." * (len(sizes) > 5)
-        alone = f" (without any known pair: {names_of(lonely, ids)})" if lonely.size else ""
+        pair = "known pair of positive weight" if self.weighted else "known pair"
+        alone = f" (without any {pair}: {names_of(lonely, ids)})" if lonely.size else ""
         return (
-            f"the points fall into {len(sizes):,} components without a known pair between them (of {shown} points), "
+            f"the points fall into {len(sizes):,} components without a {pair} between them (of {shown} points), "
             f"which have no place relative to each other; outside the largest are {names_of(outside, ids)}{alone}: "
             "embed each component by itself, or the largest alone by disconnected='largest' (--disconnected largest)."
         )
@@ -353,7 +354,8 @@ class Judgement:
             return ""
         return (
             f"the matrix has {entries(invalid.count, 'infinite')} as {self.scan.dtype.name}, the first in "
-            f"{self._where(invalid)}; {self._groups}replace them by finite dissimilarities or leave out their points."
+            f"{where_is(invalid, self.ids)}; {self._groups}replace them by finite dissimilarities or leave out their "
+            "points."
         )
 
     def _huge(self) -> str:
@@ -362,7 +364,7 @@ class Judgement:
             return ""
         return (
             f"the squares of the dissimilarities overflow in computations with {self.scan.dtype.name}: "
-            f"{entries(invalid.count, 'huge')}, the largest {invalid.value:g} in {self._where(invalid)}, above "
+            f"{entries(invalid.count, 'huge')}, the largest {invalid.value:g} in {where_is(invalid, self.ids)}, above "
             f"{largest_usable(self.scan.dtype):g}; {self._groups}where such values stand for pairs without a "
             "dissimilarity replace them or leave out their points, otherwise divide the matrix by a constant first."
         )
@@ -391,7 +393,7 @@ class Judgement:
         if invalid is None or -invalid.value <= self._zero:
             return ""
         return (
-            f"the matrix has {entries(invalid.count, 'negative')}, the lowest in {self._where(invalid)} "
+            f"the matrix has {entries(invalid.count, 'negative')}, the lowest in {where_is(invalid, self.ids)} "
             f"({invalid.value:g}), but dissimilarities are zero or more; correct them at their origin, fill in missing "
             "pairs that they stand for, and if these are correlations r, use sqrt(2 (1 - r))."
         )
@@ -563,6 +565,11 @@ def refuse_tiny(dtype: np.dtype[Any], rms: float, highest: float) -> None:
 def row_name(row: int, ids: Ids) -> str:
     """Return a row as people know it."""
     return f"{row}" if ids is None else f"{row} (id {ids[row]!r})"
+
+
+def where_is(invalid: InvalidEntries, ids: Ids) -> str:
+    """Return the place of an entry as people know it."""
+    return f"row {row_name(invalid.row, ids)}, column {row_name(invalid.column, ids)}"
 
 
 def entries(count: int, kind: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.multiply import multiply_squares
+from psmds_dist.kernels.neighbors import rate_rows
 from psmds_dist.kernels.pairs import DescentPlan, kernels_of
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 
@@ -53,6 +54,13 @@ def warm_up_gradients(n_components: int, dtype: str, rule: PairRule = PLAIN) -> 
         kernels_of(rule, 1.0).row_gradients(
             np.ones((4, 4 * rule.parts), dtype), points, points, np.zeros((n_components, 4))
         )
+
+
+def warm_up_rating(dtype: str) -> None:
+    """Compile what measures of a map call, on a matrix of four points."""
+    points = np.arange(4)
+    with parallel_region():
+        rate_rows(np.zeros((4, 4), dtype), points, points, np.zeros((1, 4)), 1.0, 1)
 
 
 def warm_up_search(n_components: int, rule: PairRule = PLAIN) -> None:

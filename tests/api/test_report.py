@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, classical_mds, smacof
-from psmds_dist.api.plot import _draw_history, save_map
+from psmds_dist.api.plot import save_map
+from psmds_dist.api.plot.curves import add_history_axes, draw_history
 from psmds_dist.api.report import TimeLeft, counter, describe_seconds, progress, stress_lines, table
 from psmds_dist.core.events import EpochEvent
 from psmds_dist.core.stress import Stress
@@ -134,9 +135,9 @@ def test_the_curve_of_the_error_fills_its_picture():
     history = np.zeros(20, HISTORY)
     history["epoch"], history["radius"] = np.arange(1, 21), 0.5 ** np.arange(20)
     history["mse"] = (10 + np.linspace(0.2, 0, 20)) ** 2  # a landmark start leaves little to gain
-    axes = Figure().subplots()
-    _draw_history(axes, history)
-    low, high = axes.get_ylim()
+    above, below = add_history_axes(Figure())
+    draw_history(above, below, history)
+    low, high = above.get_ylim()
     assert low < 10 < 10.2 < high
     assert high - low < 0.4
 

@@ -115,6 +115,10 @@ FIT: Table = {
     "--max-epochs": ([0, 3, 500], [-1, "x", 2.5]),
     "--direction-share": ([1, 0.5], [0, 2, "nan", -1]),
     "--starts": ([1, 2], [0, -1, "x"]),
+    "--loss": (["squared"], ["cubic", "", 1]),
+    "--weight-power": ([0], ["x", 99, "nan"]),
+    "--weights": ([], ["nowhere.npy", "bad.txt"]),
+    "--disconnected": (["refuse", "largest"], ["bridge", ""]),
     "--init": (["random", "auto", "classical", "landmarks"], ["foo", "", "1"]),
     "--dtype": (["float32", "float64"], ["float16", "int", ""]),
     "--plot": ([], ["map.xyz", "no/such/map.png", "map"]),
@@ -352,7 +356,7 @@ def workplace() -> Path:
 
 
 def others(choose: Chooser, folder: Path) -> str:
-    """``psmds info | quality | dimensions | export | landmarks transform`` with any input."""
+    """``psmds info | quality | plot | dimensions | export | landmarks transform`` with any input."""
     shutil.copytree(workplace(), folder, dirs_exist_ok=True)
     np.save(folder / "other.npy", np.zeros((5, 5)))
     (folder / "text.txt").write_text("mine")
@@ -373,7 +377,7 @@ def others(choose: Chooser, folder: Path) -> str:
             "store/dissimilarities",
         ]
     )
-    command = choose.pick(["info", "quality", "dimensions", "export", "transform"])
+    command = choose.pick(["info", "quality", "plot", "dimensions", "export", "transform"])
     output = choose.pick(
         ["out.csv", "out.tsv", "out.npy", "OUT.NPY", "out", "out.xlsx", "no/such/out.csv", "empty", "text.txt", ""]
     )
@@ -388,14 +392,23 @@ def others(choose: Chooser, folder: Path) -> str:
         ]
     )
     extra = choose.pick([[], ["--worst", "3"], ["--worst", "-1"], ["--worst", "x"], ["--nonsense"]])
+    measures = choose.pick([[], ["--json"], ["--neighbors", "0"], ["--labels", "nowhere"], ["--truth", "d.npy"]])
+    kind = choose.pick([[], ["--kind", "stress"], ["--kind", "pie"], ["--color", "text.txt"], ["--sample", "0"]])
+    picture = choose.pick(["out.png", "out.xyz", "no/such/out.png", "empty", "text.txt", ""])
     curve = choose.pick([[], ["--max", "2"], ["--max", "0"], ["--starts", "2"], ["--seed", "-1"]])
+    drawn = {"map": [[], ["--kind", "stress"]], "model": [[], ["--kind", "stress"]], "out.csv": [[]], "d.npy": [[]]}
     found = {
         "info": (["info", thing], thing in ("map", "store", "model", "store/dissimilarities")),
         "quality": (
-            ["quality", thing, *matrix, *extra],
+            ["quality", thing, *matrix, *extra, *measures],
             (thing in ("map", "model", "out.csv")[: 3 if matrix else 2])
+            and measures in ([], ["--json"], ["--truth", "d.npy"])
             and matrix[1:] not in (["other.npy"], ["nowhere"], ["map"])
             and extra in ([], ["--worst", "3"]),
+        ),
+        "plot": (
+            ["plot", thing, picture, *kind],
+            picture == "out.png" and kind in drawn.get(thing, []),
         ),
         "dimensions": (
             ["dimensions", thing, "--starts", "3", "--sample", "6", *curve],

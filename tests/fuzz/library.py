@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
+import psmds_dist
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS, read_result
 from psmds_dist.api.embed import measure
@@ -86,6 +87,9 @@ PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "n_init": (["auto", 1, 2, np.int64(2)], [0, -1, None, "x", 1.5, True, np.ones(2)]),
     "effort": (["quick", "default"], [None, "max", 1, True, []]),
     "polish": (["auto", True, False], [None, "yes", 1, 0, [True]]),
+    "loss": (["squared"], [None, "cubic", 2, True, []]),
+    "weight_power": ([0, 0.0], [None, "x", 99, float("nan"), True, 1j]),
+    "disconnected": (["refuse", "largest"], [None, "bridge", True, 3]),
     "random_state": ([0, 7, None, 2**64, 2**100], [-1, "x", 1.5, True, 2**128, [1], 10**60]),
     "dtype": (["float32", "float64", np.float32, np.dtype("f8")], ["float16", "int8", None, 3, "x", "float128", [1]]),
     "symmetrize": ([False, True], []),
@@ -581,7 +585,7 @@ def points(choose: Chooser, folder: Path) -> str:
 
 
 def quality(choose: Chooser, folder: Path) -> str:
-    """``measure`` and ``canonical`` with any map."""
+    """``measure``, ``quality`` and ``canonical`` with any map."""
     t = small_matrix() * 10.0 ** choose.pick([0, 6, -6])
     x = np.random.default_rng(choose.number(0, 99)).normal(size=(20, choose.pick([2, 1, 3, 7])))
     with np.errstate(over="ignore"):
@@ -611,6 +615,10 @@ def quality(choose: Chooser, folder: Path) -> str:
     def call() -> None:
         stress = measure(ArrayRows(t), given, InProcessExecutor())
         require_right_map(t, "float32", np.asarray(given, float), vars(stress), bound=np.inf)
+        measures = psmds_dist.quality(t, given)
+        np.testing.assert_allclose(measures.normalized_stress, stress.normalized_stress, rtol=1e-9)
+        assert 0 <= measures.trustworthiness <= 1
+        assert 0 <= measures.continuity <= 1
         turned = canonical(np.asarray(given, float))
         np.testing.assert_allclose(pdist(turned), pdist(np.asarray(given, float)), rtol=1e-6, atol=1e-6)
 

@@ -126,6 +126,18 @@ class TextFile:
             ) from None
 
 
+def as_text(line: Line, path: str) -> str:
+    """Decode a line, with the blanks around it.
+
+    Raises
+    ------
+    InputError
+        When it is not UTF-8.
+    """
+    as_name(line.text, path, line.number)
+    return line.text.decode("utf-8")
+
+
 def as_name(raw: bytes, path: str, line: int) -> str:
     """Decode the name of a point, without blanks around it.
 
