@@ -354,17 +354,6 @@ def _sums(source: RowSource, x: Floats, executor: Executor, plan: Plan, rule: Pa
     return objective.measure(np.ascontiguousarray(x.T))
 
 
-def require_known(sums: Floats, source: RowSource) -> None:
-    """Refuse sums that a missing dissimilarity has spoilt."""
-    spoilt = np.flatnonzero(~np.isfinite(sums).all(axis=1))
-    if spoilt.size:
-        raise InputError(
-            f"{source.location or 'the matrix'} has missing or infinite dissimilarities in {spoilt.size} of its "
-            f"{len(sums)} rows, first in row {spoilt[0]}, but these measures need all pairs: fill them in, or ask for "
-            "the stress alone, which is that of known pairs."
-        )
-
-
 def usable_map(embedding: Any, n: int, name: str = "embedding") -> Floats:
     """Coordinates of ``n`` points in any number of dimensions.
 

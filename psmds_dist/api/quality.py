@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +13,13 @@ import numpy as np
 
 from psmds_dist.api import embed
 from psmds_dist.api.estimator import executor_for, seed_from
-from psmds_dist.api.inputs import ids_of, labels_of, paired_rows, row_source
+from psmds_dist.api.inputs import paired_rows
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.arrays import is_frame, numbers_of
 from psmds_dist.core.config import check_int
-from psmds_dist.core.quality import Quality, estimate, rank_correlation
+from psmds_dist.core.quality import OF_ALL_PAIRS, Quality, estimate, rank_correlation
 from psmds_dist.core.rng import RandomStream, generator
-from psmds_dist.core.rules import PairRule
+from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress, disparity
 from psmds_dist.core.types import Executor, Floats, InputError, Ints
@@ -30,7 +31,7 @@ from psmds_dist.data.labels import labels_for
 from psmds_dist.kernels.jit import available_threads
 from psmds_dist.kernels.warm import warm_up_rating
 from psmds_dist.planning.memory import Plan, rated
-from psmds_dist.solver.quality import AllRows, RateRows, Rating, SomeRows, rate
+from psmds_dist.solver.quality import AllRows, RateRows, Rating, SomeRows, agreement, nearest, rate
 
 
 def measure(
@@ -125,6 +126,10 @@ def quality(
     n_neighbors: int | None = None,
     sample: int | None = None,
     random_state: Any = 0,
+    weights: Any = None,
+    upper: Any = None,
+    loss: str = "squared",
+    weight_power: float = 0.0,
     dtype: str = "float32",
     cluster: Any = None,
     memory_limit: int | str | None = None,
@@ -133,7 +138,9 @@ def quality(
     """Measure how well a map keeps distances, their order, neighborhoods, classes and known coordinates.
 
     One pass over the matrix gives all measures at any number of points; with ``sample``, a random sample of its rows
-    gives them with 95 % confidence intervals.
+    gives them with 95 % confidence intervals. Where pairs are missing (NaN), or have weights, bounds or another loss,
+    the stress is that of `measure`; measures of the map alone (`neighborhood_hit`, `knn_score`, `procrustes`) are given
+    as well, and the others, which need all pairs alike, are NaN.
 
     Parameters
     ----------
@@ -150,7 +157,7 @@ def quality(
         Rows to read, at least 20; all by default.
     random_state : int, RandomState instance or None, default=0
         Seed of the sample, and of the points of `spearman` where there are more than 2,000. None draws one.
-    dtype, cluster, memory_limit, n_jobs
+    weights, upper, loss, weight_power, dtype, cluster, memory_limit, n_jobs
         As in `measure`.
 
     Returns
@@ -172,11 +179,14 @@ def quality(
     >>> found.normalized_stress, found.scaled_stress, found.trustworthiness
     (1.0, 0.0, 1.0)
     """
-    names, seed = labels_of(X), seed_from(random_state)
-    with executor_for(cluster, n_jobs) as executor, row_source(X, executor, dtype=dtype) as source:
-        ids = names or ids_of(source)
-        wanted = Wanted.of(source.n, ids, labels, truth, n_neighbors, sample, seed)
-        return assess(source, _coordinates(embedding, source.n, ids), executor, wanted, memory_limit)
+    seed = seed_from(random_state)
+    rule = PairRule(loss, power=weight_power, weighted=weights is not None, bounded=upper is not None)
+    with (
+        executor_for(cluster, n_jobs) as executor,
+        paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
+    ):
+        wanted = Wanted.of(source.n, names, labels, truth, n_neighbors, sample, seed)
+        return assess(source, _coordinates(embedding, source.n, names), executor, wanted, memory_limit, rule)
 
 
 @dataclass(frozen=True)
@@ -240,8 +250,17 @@ def _classes(labels: Any, n: int, ids: Sequence[str] | None) -> Ints:
     return codes.astype(np.int64)
 
 
-def assess(source: RowSource, embedding: Any, executor: Executor, wanted: Wanted, memory_limit: Any = None) -> Quality:
+def assess(
+    source: RowSource,
+    embedding: Any,
+    executor: Executor,
+    wanted: Wanted,
+    memory_limit: Any = None,
+    rule: PairRule = PLAIN,
+) -> Quality:
     """Measure a map, in one pass over all rows or some.
+
+    Unless all pairs count alike, only stress and what the map alone tells are measured; the rest is NaN.
 
     Parameters
     ----------
@@ -255,16 +274,57 @@ def assess(source: RowSource, embedding: Any, executor: Executor, wanted: Wanted
         What to measure.
     memory_limit : int or str, optional
         Bytes that each worker may take.
+    rule : PairRule
+        What a pair costs.
     """
-    require_square(source)
     x = embed.usable_map(embedding, source.n)
+    rating = _rating(source, x, executor, wanted, memory_limit) if rule.plain else None
+    if rating is not None and np.isfinite(rating[1][:, :3]).all():
+        return _quality(source, x, wanted, rating)
+    if wanted.rows.size < source.n:
+        raise InputError(
+            "a sample of rows (sample, --sample) measures maps of pairs that count alike, but here pairs are missing, "
+            "or have weights, bounds or another loss: leave the sample out."
+        )
+    return _of_the_map(x, wanted, embed.measure(source, x, executor, memory_limit, rule))
+
+
+def _rating(source: RowSource, x: Floats, executor: Executor, wanted: Wanted, memory_limit: Any) -> Rating:
+    """Plan, and read the rows."""
+    require_square(source)
     context = RunContext.of(executor, memory_limit)
     count, ranked, threads = wanted.rows.size, wanted.ranked.size, available_threads()
     executor.warm_up(partial(warm_up_rating, source.dtype.name))
     needs = rated(stored(source), count, x.shape[1], wanted.n_neighbors, ranked, threads)
     plan = Plan.of(context.limit, needs, executor.n_workers, source.read_profile.read_amplification, again=False)
-    rating, _ = context.run(plan, source, partial(_rate, source, x, executor, wanted, plan))
-    return _quality(source, x, wanted, rating)
+    return context.run(plan, source, partial(_rate, source, x, executor, wanted, plan))[0]
+
+
+def _of_the_map(x: Floats, wanted: Wanted, stress: Stress) -> Quality:
+    """Stress, and measures that need no dissimilarities."""
+    hit = score = None
+    if wanted.labels is not None:
+        near = nearest(x, wanted.n_neighbors)
+        hit, score = (float(value) for value in agreement(wanted.labels[near], wanted.labels).mean(axis=0))
+    absent: dict[str, Any] = dict.fromkeys(OF_ALL_PAIRS, math.nan)
+    return Quality(
+        n=len(x),
+        rows=wanted.rows,
+        point_stress=stress.point_stress,
+        mse=stress.mse,
+        raw_stress=stress.raw_stress,
+        stress1=stress.stress1,
+        normalized_stress=stress.normalized_stress,
+        n_neighbors=wanted.n_neighbors,
+        neighborhood_hit=hit,
+        knn_score=score,
+        procrustes=_procrustes(x, wanted),
+        **absent,
+    )
+
+
+def _procrustes(x: Floats, wanted: Wanted) -> float | None:
+    return None if wanted.truth is None else disparity(x, wanted.truth)
 
 
 def _rate(source: RowSource, x: Floats, executor: Executor, wanted: Wanted, plan: Plan) -> Rating:
@@ -286,7 +346,6 @@ def _quality(source: RowSource, x: Floats, wanted: Wanted, rating: Rating) -> Qu
     """Measures from what the rows told."""
     _, table, _, given = rating
     sums = table[:, :3]
-    embed.require_known(sums, source)
     values, intervals = estimate(table, source.n, wanted.n_neighbors, _unit(x))
     spearman, interval = rank_correlation(given, x[wanted.ranked], source.n)
     if interval is not None:
@@ -297,7 +356,7 @@ def _quality(source: RowSource, x: Floats, wanted: Wanted, rating: Rating) -> Qu
         point_stress=Stress.from_row_sums(sums).point_stress,
         n_neighbors=wanted.n_neighbors,
         spearman=spearman,
-        procrustes=None if wanted.truth is None else disparity(x, wanted.truth),
+        procrustes=_procrustes(x, wanted),
         intervals=intervals,
         **values,
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from psmds_dist.core.events import Event, OnEvent, StageEvent, ignore
-from psmds_dist.core.quality import Quality
+from psmds_dist.core.quality import OF_ALL_PAIRS, Quality
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import InputCheck
@@ -120,13 +120,18 @@ _MEASURES = {
 }
 
 
-def quality_lines(found: Quality) -> str:
+def quality_lines(found: Quality, rule: PairRule = PLAIN) -> str:
     """Format the measures of a map, one per line; those of a sample with their intervals."""
-    lines = [] if found.intervals.keys() & _STRESS else [stress_lines(found)]
+    lines = [] if found.intervals.keys() & _STRESS else [stress_lines(found, rule)]
     if not lines:
         lines = [f"{len(found.rows):,} of {found.n:,} rows, drawn at random; in brackets 95 % confidence intervals"]
         lines += [_measured(found, name, text, "") for name, text in _STRESS.items()]
-    lines += [_measured(found, name, *text) for name, text in _MEASURES.items() if getattr(found, name) is not None]
+    absent = OF_ALL_PAIRS if found.left_out else ()
+    shown = [name for name in _MEASURES if name not in absent and getattr(found, name) is not None]
+    lines += [_measured(found, name, *_MEASURES[name]) for name in shown]
+    if absent:
+        names = ", ".join(_MEASURES[name][0] for name in absent)
+        lines.append(f"Left out, as not all pairs count alike (gaps, weights, bounds or loss):\n{names}.")
     return "\n".join(lines)
 
 

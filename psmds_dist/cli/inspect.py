@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,13 +68,8 @@ class MeasureOptions:
         extra = (self.n_neighbors, self.labels, self.truth, self.sample)
         if not self.as_json and all(value is None for value in extra):
             return measure(source, found.embedding, executor, memory_limit, found.rule)
-        if not replace(found.rule, gaps=False).plain:
-            raise InputError(
-                "measures beside stress are of all pairs alike, but this map was made with weights, bounds or another "
-                "loss; ask for its stress alone."
-            )
         wanted = Wanted.of(source.n, source.ids, self.labels, self.truth, self.n_neighbors, self.sample, self.seed)
-        return assess(source, found.embedding, executor, wanted, memory_limit)
+        return assess(source, found.embedding, executor, wanted, memory_limit, found.rule)
 
 
 @click.command()
@@ -104,7 +99,8 @@ def quality(
     """Measure the stress of RESULT and list its worst points.
 
     --neighbors, --labels, --truth, --sample or --json print more measures: stress after scaling, strain, correlations,
-    trustworthiness and continuity, and those that the options are for.
+    trustworthiness and continuity, and those that the options are for. With missing pairs, weights, bounds or another
+    loss, stress and the measures that labels and known coordinates give remain.
 
     RESULT is a map of psmds, or a file with the coordinates of any map of --matrix: .npy, or .csv or .tsv with a column
     for each dimension. A heading, and names in the first column, are optional. If the matrix has names as well, points
@@ -131,7 +127,8 @@ def _as_text(measured: Stress | Quality, found: _Map, worst: int) -> str:
     from psmds_dist.api.report import quality_lines, stress_lines, table
     from psmds_dist.core.quality import Quality
 
-    figures = quality_lines(measured) if isinstance(measured, Quality) else stress_lines(measured, found.rule)
+    rule = found.rule
+    figures = quality_lines(measured, rule) if isinstance(measured, Quality) else stress_lines(measured, rule)
     lines = [*filter(None, [found.agreement]), figures]
     if worst:
         rows = [[name, f"{value:.4f}"] for name, value in _worst(measured, found, worst)]

@@ -16,12 +16,16 @@ Intervals = dict[str, Interval]
 
 CONFIDENCE = 0.95
 
+OF_ALL_PAIRS = ("scaled_stress", "strain", "pearson", "spearman", "trustworthiness", "continuity")
+"""Measures that need all dissimilarities, and count them alike."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
     """Measures of a map; ``t`` are dissimilarities, ``d`` the distances of the map.
 
-    A measure that was not asked for is None. NaN stands for one that has no value, as the correlation of equal numbers.
+    A measure that was not asked for is None. NaN stands for one that has no value, as the correlation of equal numbers,
+    or for one of `OF_ALL_PAIRS` where pairs are missing, or have weights, bounds or another loss.
 
     Attributes
     ----------
@@ -80,6 +84,11 @@ class Quality:
     knn_score: float | None = None
     procrustes: float | None = None
     intervals: Intervals = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the measures of all pairs were left out."""
+        return all(math.isnan(getattr(self, name)) for name in OF_ALL_PAIRS)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values without those of single points, for JSON: `rows` is their number; NaN becomes None."""

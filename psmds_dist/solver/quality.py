@@ -110,6 +110,16 @@ def agreement(near: Ints, own: Ints) -> Floats:
     return np.column_stack(((near == own[:, None]).mean(axis=1), elected == own))
 
 
+def nearest(x: Floats, count: int) -> Ints:
+    """The ``count`` nearest other points of each point of a map, one point a row."""
+    from scipy.spatial import KDTree  # late: few runs need it
+
+    near = KDTree(x).query(x, list(range(1, count + 2)))[1]
+    itself = near == np.arange(len(x))[:, None]
+    itself[~itself.any(axis=1), -1] = True  # a point among more than ``count`` that are equal
+    return np.asarray(near[~itself].reshape(len(x), count), dtype=np.int64)
+
+
 def _joined(parts: Sequence[Rating]) -> Rating:
     points, tables, among, given = (np.concatenate(column) for column in zip(*parts, strict=True))
     return points, tables, among, given

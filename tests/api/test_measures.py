@@ -13,7 +13,9 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from psmds_dist import InProcessExecutor, InputError, build, measure, open_rows, quality
+from psmds_dist.core.quality import OF_ALL_PAIRS
 from psmds_dist.core.sources import RowSource
+from psmds_dist.solver.quality import nearest
 
 N, K = 240, 7
 rng = np.random.default_rng(8)
@@ -162,11 +164,46 @@ def test_what_cannot_be_measured_gets_a_sentence(settings, words):
         quality(GIVEN, X, **settings)
 
 
-def test_missing_dissimilarities_get_a_sentence():
+def with_a_gap():
     given = squareform(GIVEN)
     given[3, 5] = given[5, 3] = np.nan
-    with pytest.raises(InputError, match="missing or infinite dissimilarities in 2 of its 240 rows"):
-        quality(given, X)
+    return given
+
+
+WEIGHTS = squareform(rng.integers(1, 5, GIVEN.size).astype(float))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "rule"),
+    [
+        (with_a_gap(), {}),
+        (squareform(GIVEN), {"weights": WEIGHTS}),
+        (squareform(GIVEN), {"loss": "absolute"}),
+        (squareform(GIVEN), {"upper": 1.1 * squareform(GIVEN)}),
+    ],
+    ids=["gap", "weights", "loss", "bounds"],
+)
+@pytest.mark.filterwarnings("ignore:1 of the 28,680 pairs")
+def test_what_the_map_alone_tells_needs_no_pairs(found, matrix, rule):
+    told = quality(matrix, X, labels=LABELS, truth=TRUTH, n_neighbors=K, dtype="float64", **rule)
+    assert (told.procrustes, told.n_neighbors) == (found.procrustes, K)
+    assert told.neighborhood_hit == pytest.approx(found.neighborhood_hit, rel=1e-12)
+    assert told.knn_score == pytest.approx(found.knn_score, rel=1e-12)
+    stress = measure(matrix, X, dtype="float64", **rule)
+    assert told.normalized_stress == stress.normalized_stress
+    assert_array_equal(told.point_stress, stress.point_stress)
+    assert told.left_out
+    assert not found.left_out
+    assert np.isnan([getattr(told, name) for name in OF_ALL_PAIRS]).all()
+    with pytest.raises(InputError, match="leave the sample out"):
+        quality(matrix, X, sample=30, **rule)
+
+
+def test_equal_points_are_neighbors_of_each_other_but_not_of_themselves():
+    x = np.repeat([[0.0, 0.0], [9.0, 9.0]], [6, 4], axis=0)
+    near = nearest(x, 3)
+    assert near.shape == (10, 3)
+    assert all(k not in row and ((row < 6) == (k < 6)).all() for k, row in enumerate(near))
 
 
 @pytest.mark.wide
