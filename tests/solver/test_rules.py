@@ -18,8 +18,9 @@ from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import StopReason
 from psmds_dist.data.cache import clear_row_cache, stored
+from psmds_dist.data.opening import open_matrix
 from psmds_dist.data.paired import ArrayTable, PairedRows
-from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.planning.memory import RowBuffers
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
