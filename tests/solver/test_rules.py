@@ -163,6 +163,8 @@ def certify(loss: str, seed: int) -> None:
     n, dims = int(rng.integers(3, 10)), int(rng.integers(1, 4))
     dims = min(dims, n - 1)
     pairs = random_pairs(n, seed, gaps=rng.choice([0.0, 0.3]), zero=0.2, spread=0.4 * rule.bounded)
+    if not pairs.full_weights(rule).any():  # the input check refuses it
+        return
     config = SolverConfig(n_components=dims, bad_moves=False, radius_tol=0.05, seed=seed, max_epochs=2000, rule=rule)
     found = solved(pairs, config)
     falling = found.history["mse"]
