@@ -92,7 +92,7 @@ def _is_table(path: str) -> bool:
 
 READERS = (
     Reader("npy", _open_npy, lambda path: begins_with(path, NPY)),
-    Reader("npz", npz.open_npz, lambda path: bool(npz.arrays_in(path))),
+    Reader("npz", npz.open_npz, lambda path: begins_with(path, ZIP) and bool(npz.arrays_in(path))),
     Reader("hdf5", hdf5.open_hdf5, lambda path: begins_with(path, hdf5.MAGIC)),
     Reader("phylip", _text("phylip", phylip.read_index), _is_phylip),
     Reader("phylip-strict", _text("phylip-strict", phylip.read_strict_index)),
