@@ -36,7 +36,7 @@ def draw(path: str, points: np.ndarray, maps: list[np.ndarray]) -> None:
 
 def main(picture: str = "") -> None:
     random = np.random.default_rng(0)
-    points = random.random((150, 2))
+    points = random.random((80, 2))
     matrix = spoilt(points, random)
     maps = [PatternSearchMDS(random_state=0, loss=loss).fit_transform(matrix) for loss in LOSSES]
     misfits = [procrustes(points, embedding)[2] for embedding in maps]

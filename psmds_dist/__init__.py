@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows
     from psmds_dist.data.store import open_rows
+    from psmds_dist.data.unfolding import unfold
     from psmds_dist.deploy.clusters import open_client, open_executor
     from psmds_dist.executor import DaskExecutor, InProcessExecutor
     from psmds_dist.ingest.build import build
@@ -86,6 +87,7 @@ _HOMES = {
     "quality": "api.quality",
     "read_result": "api.results",
     "smacof": "api.compare",
+    "unfold": "data.unfolding",
 }
 
 __all__ = [
@@ -130,6 +132,7 @@ __all__ = [
     "quality",
     "read_result",
     "smacof",
+    "unfold",
 ]
 
 

@@ -206,14 +206,23 @@ def paired_rows(
         When they are not of the same points in the same order.
     """
     with ExitStack() as stack:
-        first = stack.enter_context(row_source(matrix, executor, **how))
-        names = labels_of(matrix) or ids_of(first)
-        others: dict[str, tuple[RowSource, list[str] | None]] = {}
-        for what, given in {"upper": upper, "weights": weights}.items():
-            if given is not None:
-                source = stack.enter_context(row_source(given, executor, **{**how, "symmetrize": False}))
-                others[what] = (source, labels_of(given) or ids_of(source))
+        first, names = _opened(stack, matrix, executor, how)
+        beside = {**how, "symmetrize": False}
+        others = {
+            what: _opened(stack, given, executor, beside)
+            for what, given in {"upper": upper, "weights": weights}.items()
+            if given is not None
+        }
         yield side_by_side(first, names, others), names
+
+
+def _opened(
+    stack: ExitStack, matrix: Any, executor: Executor, how: Mapping[str, Any]
+) -> tuple[RowSource, list[str] | None]:
+    """Rows of a matrix, and the names of its points."""
+    names = labels_of(matrix)  # first, as what is no matrix may have wrong names
+    source = stack.enter_context(row_source(matrix, executor, **how))
+    return source, names or ids_of(source)
 
 
 def side_by_side(

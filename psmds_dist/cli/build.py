@@ -158,6 +158,6 @@ def _write_store(
                 memory_limit=memory_limit(cluster, executor),
                 on_progress=show,
             )
-    size = format_bytes(check.n**2 * source.dtype.itemsize)
+    size = format_bytes(check.n**2 * int(check.dtype.removeprefix("float")) // 8)
     known = f", {check.known_pairs:,} known pairs" if check.missing else ""
     output.say(f"{target}: {check.n:,} points{known}, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")

@@ -211,4 +211,5 @@ def _save_picture(result: Result, path: str) -> None:
         colour_label="point stress",
         title=title,
         history=result.history,
+        loss=result.attributes["rule"]["loss"],
     )

@@ -13,6 +13,7 @@ from psmds_dist.cli.output import print_result
 
 if TYPE_CHECKING:
     from psmds_dist.api.probe import Reading
+    from psmds_dist.core.types import InputCheck
     from psmds_dist.planning.memory import RowStorage
 
 
@@ -63,10 +64,10 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class _Input:
-    """What is to be read: rows, whether they are checked already, the cost of reading them, and their read speed."""
+    """What is to be read: rows, the result of an earlier check, the cost of reading them, and their read speed."""
 
     rows: RowStorage
-    checked: bool
+    check: InputCheck | None
     read_cost: float
     reading: Reading
 
@@ -104,8 +105,10 @@ def plan(matrix: str | None, options: PlanOptions) -> None:
         reading=found.reading.busy,
         network=_speed(options.network, "--network"),
     )
-    job = job_of(made, dims, threads, epochs=options.epochs, checked=found.checked, computed=options.computed)
+    job = job_of(made, dims, threads, epochs=options.epochs, checked=found.check is not None, computed=options.computed)
     print_result(made.describe())
+    if found.check is not None and found.check.missing:
+        print_result(f"{found.check.known_pairs:,} of {found.check.suspicion.pairs:,} pairs are known")
     print_result(report(made, job, rates))
 
 
@@ -114,7 +117,7 @@ def _without_data(options: PlanOptions) -> _Input:
 
     assert options.points is not None
     rows = rows_of(options.points, options.n_landmarks, options.n_components)
-    return _Input(rows, False, 1.0, _given_reading(options))
+    return _Input(rows, None, 1.0, _given_reading(options))
 
 
 def _of_matrix(matrix: str, options: PlanOptions) -> _Input:
@@ -129,9 +132,7 @@ def _of_matrix(matrix: str, options: PlanOptions) -> _Input:
     source = open_matrix(matrix)
     require_dims(source.n, SolverConfig(n_components=options.n_components).n_components)
     reading = _given_reading(options) if options.disk else probe.reading(source)
-    return _Input(
-        stored(source), known_check(source, InputCheck) is not None, source.read_profile.read_amplification, reading
-    )
+    return _Input(stored(source), known_check(source, InputCheck), source.read_profile.read_amplification, reading)
 
 
 def _given_reading(options: PlanOptions) -> Reading:

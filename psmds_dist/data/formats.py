@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any
@@ -66,9 +67,20 @@ COMPRESSED: tuple[tuple[bytes, Callable[..., IO[Any]]], ...] = (
 
 def head_of(path: str | os.PathLike[str], read: Callable[[str], IO[Any]] = _open) -> bytes:
     """Return the first bytes of a file; none where it cannot be read."""
-    with suppress(OSError, EOFError, lzma.LZMAError), read(os.fspath(path)) as file:
-        return bytes(file.read(HEAD))
-    return b""
+    try:
+        with read(os.fspath(path)) as file:
+            return bytes(file.read(HEAD))
+    except Exception as error:
+        if isinstance(error, OSError) or is_damage(error):
+            return b""
+        raise
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a decompressor has refused its input; that of zstd is known by its name, as it may not be there."""
+    if isinstance(error, OSError):
+        return error.errno is None  # otherwise it is the system's
+    return isinstance(error, EOFError | zlib.error | lzma.LZMAError) or type(error).__name__ == "ZstdError"
 
 
 def opener_of(path: str) -> Callable[[str], IO[Any]] | None:
@@ -197,7 +209,7 @@ def _text(path: str, text: str) -> Kind:
         cells[-1].pop()
     body = cells[1:-1] if cut else cells[1:]
     if is_pairs(lines):
-        return "a list of pairs", "arrange it as a square matrix first, with both orders of every pair"
+        return "a list of pairs", _INGEST
     if all(_is_number(cell) for row in cells for cell in row):
         delimiter = "" if blanks else f", delimiter={separator!r}"
         return (

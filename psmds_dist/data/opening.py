@@ -17,6 +17,7 @@ from psmds_dist.data.readers.cells import Dialect
 from psmds_dist.data.readers.rows import Scan, open_text
 from psmds_dist.data.readers.text import TextFile
 from psmds_dist.data.sources import open_npy
+from psmds_dist.data.unfolding import unfold
 
 SEPARATOR = "::"
 """Between the path of a file and the name of a matrix in it."""
@@ -69,6 +70,11 @@ def _open_pairs(path: str, name: str | None, dtype: str) -> RowSource:
     return open_pairs(path, dtype=dtype)
 
 
+def _open_unfolded(path: str, name: str | None, dtype: str) -> RowSource:
+    _refuse_name(path, name)
+    return unfold(path, dtype=dtype)
+
+
 def _is_pairs(path: str) -> bool:
     return is_pairs(lines_of(path))
 
@@ -86,11 +92,12 @@ def _is_table(path: str) -> bool:
 
 READERS = (
     Reader("npy", _open_npy, lambda path: begins_with(path, NPY)),
-    Reader("npz", npz.open_npz, lambda path: bool(npz.arrays_in(path))),
+    Reader("npz", npz.open_npz, lambda path: begins_with(path, ZIP) and bool(npz.arrays_in(path))),
     Reader("hdf5", hdf5.open_hdf5, lambda path: begins_with(path, hdf5.MAGIC)),
     Reader("phylip", _text("phylip", phylip.read_index), _is_phylip),
     Reader("phylip-strict", _text("phylip-strict", phylip.read_strict_index)),
     Reader("pairs", _open_pairs, _is_pairs),
+    Reader("unfold", _open_unfolded),
     Reader("table", _text("table", table.read_index), _is_table),
     Reader("csv", _text("csv", partial(table.read_index, dialect=Dialect(",")))),
     Reader("tsv", _text("tsv", partial(table.read_index, dialect=Dialect("\t")))),

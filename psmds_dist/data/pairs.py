@@ -21,7 +21,7 @@ from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.data.ids import check_ids
 from psmds_dist.data.readers.cells import MISSING
-from psmds_dist.data.readers.text import TextFile, as_name
+from psmds_dist.data.readers.text import TextFile, as_text
 
 
 class PairList(NamedTuple):
@@ -132,7 +132,12 @@ def open_pairs(pairs: Any, *, ids: Sequence[str] | None = None, dtype: str = "fl
         found, where = _named(*_of_file(pairs), ids, os.fspath(pairs)), os.path.abspath(pairs)
     else:
         found, where = _named(*_of_columns(pairs), ids, "the list of pairs"), None
-    return PairRows(_table(found, np.dtype(dtype)), np.dtype(dtype), found.ids, where)
+    return rows_of_pairs(found, dtype, where)
+
+
+def rows_of_pairs(pairs: PairList, dtype: str, location: str | None = None) -> PairRows:
+    """Return the matrix of listed pairs, with both orders of those that are listed in one."""
+    return PairRows(_table(pairs, np.dtype(dtype)), np.dtype(dtype), pairs.ids, location)
 
 
 def _of_sparse(matrix: Any, ids: Sequence[str] | None) -> PairList:
@@ -177,13 +182,13 @@ def _lines(path: str) -> Iterator[tuple[str, str, float]]:
     """Pairs of a text file, line by line."""
     separator = ""
     for line in TextFile(path).lines():
-        text = as_name(line.text, path, line.number)
-        if not text or text.startswith("#"):
+        text = as_text(line, path)
+        if not text.strip() or text.startswith("#"):
             continue
         heading = not separator
         separator = separator or max("\t,; ", key=text.count)
-        [cells] = csv.reader([text], delimiter=separator, skipinitialspace=True)
-        value = _number(cells[2], separator) if len(cells) == 3 else None
+        [cells] = csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)
+        value = cell_number(cells[2], separator) if len(cells) == 3 else None
         if value is not None:
             yield cells[0].strip(), cells[1].strip(), value
         elif not (heading and len(cells) == 3):
@@ -193,7 +198,7 @@ def _lines(path: str) -> Iterator[tuple[str, str, float]]:
             )
 
 
-def _number(cell: str, separator: str) -> float | None:
+def cell_number(cell: str, separator: str) -> float | None:
     """Number in a cell, NaN where it is missing; None where there is none."""
     if cell.strip() in MISSING:
         return float("nan")

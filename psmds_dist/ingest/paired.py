@@ -108,8 +108,8 @@ class _Checks:
         refuse([_say_crossed(crossed, both, self.ids), _say_alone(alone, self.ids)])
 
     def divisible(self, matrix: RowSource, rule: PairRule, found: InputCheck) -> InputCheck:
-        """Refuse dissimilarities of zero where the rule divides by them."""
-        if rule.divides and (zero := self._find(matrix, _zero)):
+        """Refuse dissimilarities of zero where the rule divides by them; bounds of zero count as tiny."""
+        if rule.divides and not rule.bounded and (zero := self._find(matrix, _zero)):
             by = f"loss={rule.loss!r}" if rule.facts.divides else f"weight_power={rule.power:g}"
             raise InputError(
                 f"{by} divides by the dissimilarities, but the matrix has {entries(zero.count, 'zero')} off its "
@@ -133,10 +133,10 @@ def warn_of_few_pairs(check: InputCheck, n_components: int, ids: Ids) -> None:
     """
     few = [k for k, known in check.poorest if known < n_components + 1]
     if few:
-        count = f"at least {len(few):,}" if len(few) == POOREST else f"{len(few):,}"
+        count = "at least " * (len(few) == POOREST) + f"{len(few):,}"
         warn_user(
-            f"{count} points have fewer known pairs than the {n_components + 1} that determine a place in "
-            f"{n_components} dimensions: {names_of(few, ids)}"
+            f"points with fewer known pairs than the {n_components + 1} that determine a place in {n_components} "
+            f"dimensions: {count} ({names_of(few, ids)})"
         )
 
 
@@ -274,6 +274,6 @@ class WeightJudgement(BoundJudgement):
         if not points.size:
             return ""
         return (
-            f"all weights of {points.size:,} points are zero ({names_of(points.tolist(), self.ids)}), so that no pair "
-            "gives them a place; leave them out."
+            f"all weights of {points.size:,} of the points are zero, so that no pair gives them a place "
+            f"({names_of(points.tolist(), self.ids)}); leave them out."
         )

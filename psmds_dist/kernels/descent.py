@@ -177,7 +177,7 @@ def rule_pull_epoch(
 
 
 @kernel
-def descend_by_rule(
+def search_by_rule(
     rows: Rows,
     x: Rows,
     orders: Ints,
@@ -186,13 +186,11 @@ def descend_by_rule(
     end: Any,
     settled: float,
     max_epochs: int,
-    sweeps: int,
-    pulls: Rows,
     loss: Any,
     form: RowForm,
     errors: Floats,
 ) -> None:
-    """Descend from several starts to maps, by any rule.
+    """Descend from several starts along axes, by any rule.
 
     Arguments as in `descend`, but for these.
 
@@ -202,26 +200,36 @@ def descend_by_rule(
         Dissimilarities, or bounds, and weights, as ``form`` says.
     settled : float
         The search ends when the radius comes down to this multiple of the root of the error.
-    pulls : (n,) float32
-        Step of majorization of each point, as a share of the gradient: ``relaxation / sum_j w_ij``.
     loss, form
         As in `psmds_dist.kernels.loss.propose`.
     """
-    dims = x.shape[1]
-    axes = np.arange(dims)
+    axes = np.arange(x.shape[1])
     for k in prange(x.shape[0]):
         scratch = np.empty((5, WIDE_TILE), x.dtype)
-        gains = np.empty(2 * dims)
+        gains = np.empty(2 * axes.size)
         r = radii[k]
-        before = np.inf
+        errors[k] = np.inf
         for _ in range(max_epochs):
             error = rule_search_epoch(rows, x[k], orders[k], axes, r, loss, form, scratch, gains)
-            if not before - error > eps * error:
+            if not errors[k] - error > eps * error:
                 r = r * np.float32(0.5)
                 if r <= end or r <= settled * np.sqrt(error):
                     break
-            before = error
-        error = before
+            errors[k] = error
+
+
+@kernel
+def settle_by_rule(
+    rows: Rows, x: Rows, orders: Ints, sweeps: int, pulls: Rows, loss: Any, form: RowForm, errors: Floats
+) -> None:
+    """Settle maps by sweeps of majorization, where the loss is the squared error.
+
+    Arguments as in `search_by_rule`, and ``pulls``, the step of each point as a share of its gradient: ``relaxation /
+    sum_j w_ij``.
+    """
+    axes = np.arange(x.shape[1])
+    for k in prange(x.shape[0]):
+        scratch = np.empty((5, WIDE_TILE), x.dtype)
+        gradient = np.empty(axes.size)
         for _ in range(sweeps):
-            error = rule_pull_epoch(rows, x[k], orders[k], axes, pulls, loss, form, scratch, gains[:dims])
-        errors[k] = error
+            errors[k] = rule_pull_epoch(rows, x[k], orders[k], axes, pulls, loss, form, scratch, gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
@@ -68,6 +69,20 @@ def _require_threads() -> None:
 log = logging.getLogger(__name__)
 
 
+def _is_named(kind: Any) -> bool:
+    """Whether a type of Numba is that of named tuples of some class."""
+    return isinstance(kind, numba.types.BaseNamedTuple)
+
+
+@cache
+def _source_of(owner: type) -> str:
+    """Source of a class; empty where there is none to be found."""
+    try:
+        return inspect.getsource(owner)
+    except (OSError, TypeError):
+        return ""
+
+
 class _DiskCache(FunctionCache):  # type: ignore[misc]
     """Compiled kernels on disk; one that cannot be loaded or saved is compiled in memory."""
 
@@ -86,6 +101,10 @@ class _DiskCache(FunctionCache):  # type: ignore[misc]
             super().save_overload(sig, data)
         except OSError as error:
             _tell_not_kept(f"{self.cache_path}: {error.strerror or error}")
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        """Key of a kernel: Numba's, with the source of a loss that is compiled in, wherever that is defined."""
+        return super()._index_key(sig, codegen), *(_source_of(kind.instance_class) for kind in sig if _is_named(kind))
 
     def _forget_index(self) -> None:
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from psmds_dist.core.rules import FLOOR, PairRule
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels import gradient, guided, loss, moves
-from psmds_dist.kernels.descent import descend, descend_by_rule
+from psmds_dist.kernels.descent import descend, search_by_rule, settle_by_rule
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,14 @@ class RuleKernels:
         """Turn starts into maps, and return their mean costs."""
         points, errors = np.arange(len(rows)), np.empty(len(x))
         weights = self.row_sums(rows, points, points, np.ascontiguousarray(x[0], float))[:, 4]
-        pulls = np.zeros(weights.size)
-        np.divide(plan.relaxation, weights, out=pulls, where=weights > 0)
-        settled, end = plan.settled / np.sqrt(weights.sum()), np.float32(plan.end)
-        steps = plan.eps, end, settled, plan.max_epochs, plan.sweeps, pulls.astype(np.float32)
-        descend_by_rule(rows, x, orders, radii, *steps, *self.terms(x), errors)
+        if plan.max_epochs:
+            settled, end = plan.settled / np.sqrt(weights.sum()), np.float32(plan.end)
+            steps = plan.eps, end, settled, plan.max_epochs
+            search_by_rule(rows, x, orders, radii, *steps, *self.terms(x), errors)
+        if plan.sweeps:
+            pulls = np.zeros(weights.size, np.float32)
+            np.divide(plan.relaxation, weights, out=pulls, where=weights > 0, casting="same_kind")
+            settle_by_rule(rows, x, orders, plan.sweeps, pulls, *self.terms(x), errors)
         return np.asarray(errors / weights.sum())
 
 

@@ -66,7 +66,7 @@ def warm_up_rating(dtype: str) -> None:
 def warm_up_search(n_components: int, rule: PairRule = PLAIN) -> None:
     """Compile the search, on a matrix of four points."""
     rows, x = np.ones((4, 4 * rule.parts), np.float32), np.zeros((1, n_components, 4), np.float32)
-    plan = DescentPlan(0.0, 1.0, 0.0, 1, 1, 1.0)
+    plan = DescentPlan(0.0, 1.0, 0.0, 1, int(rule.least_squares), 1.0)
     with parallel_region():
         kernels_of(rule, 1.0).descend(rows, x, np.arange(4)[None], np.ones(1, np.float32), plan)
 

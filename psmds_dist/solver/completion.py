@@ -6,6 +6,9 @@ import numpy as np
 
 from psmds_dist.core.types import Rows
 
+SHORTEST = 1e-6
+"""Least length of an edge, as a share of the longest: SciPy takes those below 1e-8 for no edge."""
+
 
 def completed(values: Rows) -> Rows:
     """Matrix whose missing entries are lengths of shortest paths through known ones.
@@ -23,7 +26,7 @@ def completed(values: Rows) -> Rows:
         return values
     from scipy.sparse.csgraph import floyd_warshall  # late: SciPy takes a while
 
-    graph = np.where(missing, np.inf, np.maximum(values, np.finfo(values.dtype).tiny))  # SciPy: a zero is no edge
-    lengths = floyd_warshall(graph, directed=False)
+    unit = float(np.nanmax(values)) or 1.0
+    lengths = floyd_warshall(np.where(missing, np.inf, np.maximum(values / unit, SHORTEST)), directed=False)
     longest = lengths[np.isfinite(lengths)].max()
-    return np.where(missing, np.minimum(lengths, longest), values).astype(values.dtype)
+    return np.where(missing, unit * np.minimum(lengths, longest), values).astype(values.dtype)

@@ -168,9 +168,16 @@ def test_convergence_shows_error_and_radius_of_every_epoch(fitted):
     assert_allclose(errors.get_ydata(), np.sqrt(history["mse"]))
     assert_allclose(radius.get_ydata(), history["radius"])
     assert below.get_yscale() == "log"
-    figure = plot([fitted, fitted], kind="convergence", names=["one", "two"])
-    assert list(legend_of(figure)) == ["one", "two"]
+    assert above.get_ylabel() == "root mean square error"
+    figure = plot([fitted, fitted], kind="convergence", names=["_one", "two"])
+    assert list(legend_of(figure)) == ["_one", "two"]
     assert [len(axes.lines) for axes in figure.axes] == [2, 2]
+
+
+def test_the_error_of_another_loss_is_called_by_its_name():
+    other = PatternSearchMDS(loss="absolute", init="random", random_state=0, max_epochs=3).fit(GIVEN)
+    above, _ = plot(other, kind="convergence").axes
+    assert above.get_ylabel() == "root of the mean absolute loss"
 
 
 def test_a_shepard_diagram_shows_every_pair_once(fitted):

@@ -63,6 +63,7 @@ def test_a_matrix_with_gaps_is_fitted_described_and_measured(folder):
 def test_a_store_with_gaps_gives_the_same_map(folder):
     told = run("ingest", "gaps.npy", "gaps.zarr")
     assert f"40 points, {KNOWN.sum()} known pairs" in told
+    assert f"{KNOWN.sum()} of 780 pairs are known" in run("plan", "gaps.zarr")
     run("fit", "gaps.zarr", "one.zarr", "-q")
     run("fit", "gaps.npy", "other.zarr", "-q")
     np.testing.assert_array_equal(read_result("one.zarr").embedding, read_result("other.zarr").embedding)

@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.spatial.distance import pdist, squareform
 
 from landmarks import LandmarkMDS
-from psmds_dist import PatternSearchMDS, open_rows
+from psmds_dist import DissimilarityWarning, PatternSearchMDS, open_rows
 from psmds_dist.api.inputs import labels_of
 from psmds_dist.cli.app import main
 from psmds_dist.core.types import InputError
@@ -188,8 +188,11 @@ def test_missing_values_of_nullable_frames_are_missing(matrix):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(matrix, NAMES, NAMES).astype("Float64")
     frame.iloc[2, 5] = pandas.NA
-    with pytest.raises(InputError, match=r"has 1 NaN entry, the first in row 2 \(id '1e5'\)"):
+    with pytest.raises(InputError, match=r"known in one order only, the first 2 \(id '1e5'\)"):
         PatternSearchMDS().fit(frame)
+    frame.iloc[5, 2] = pandas.NA
+    with pytest.warns(DissimilarityWarning, match="1 of the 780 pairs of the matrix are missing"):
+        PatternSearchMDS(max_epochs=0, init="random", polish=False).fit(frame)
 
 
 def test_a_frame_with_its_names_in_a_column_is_told(matrix):
@@ -289,7 +292,7 @@ FILES = {
 }
 
 
-READ = ("a PHYLIP", "a table", "an HDF5", "an AnnData")
+READ = ("a PHYLIP", "a table", "a list of pairs", "an HDF5", "an AnnData")
 """Kinds of which matrices are read; as points or panels they are told like others."""
 
 NPY_ONLY = (LandmarkMDS().fit, LandmarkMDS(metric="euclidean").fit)

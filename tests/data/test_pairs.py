@@ -72,8 +72,10 @@ def test_names_come_in_order_and_whole_numbers_ascend():
 
 
 def test_zeros_are_known_and_missing_values_are_not(tmp_path):
-    (tmp_path / "p.csv").write_text("a,b,0\nb,c,NA\nc,a,\na,c,2\n")
-    np.testing.assert_array_equal(rows_of(open_pairs(tmp_path / "p.csv")), [[0, 0, 2], [0, 0, np.nan], [2, np.nan, 0]])
+    for separator in ",\t":
+        (tmp_path / "p.csv").write_text("a,b,0\nb,c,NA\nc,a,\na,c,2\n".replace(",", separator))
+        rows = rows_of(open_pairs(tmp_path / "p.csv"))
+        np.testing.assert_array_equal(rows, [[0, 0, 2], [0, 0, np.nan], [2, np.nan, 0]])
 
 
 def test_both_orders_may_differ_and_a_repeated_line_may_not():

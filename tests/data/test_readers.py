@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import re
 import sys
 from pathlib import Path
@@ -436,3 +437,71 @@ def test_memory_stays_bounded(tmp_path):
     tracemalloc.stop()
     assert peak < source.read_profile.scratch_bytes
     assert source.read_profile.scratch_bytes < 1.2 * len(text.getvalue())  # 36 MB
+
+
+# garbled files -------------------------------------------------------------------------------------------------------
+
+
+def contents(folder):
+    """A valid file of every format but HDF5, whose own library may loop in a damaged heap of strings."""
+    matrix, ids = matrix_of(6), ["0101", "a b", 'say "hi"', "x,y", "é", "NA"]
+    frame = pd.DataFrame(matrix, ids, ids)
+    np.savez(folder / "a.npz", D=matrix, ids=ids)
+    sparse.save_npz(folder / "s.npz", sparse.csr_array(matrix))
+    return {
+        "csv": frame.to_csv().encode(),
+        "tsv": frame.to_csv(sep="\t", lineterminator="\r\n").encode(),
+        "semicolons": frame.to_csv(sep=";", decimal=",").encode(),
+        "gz": gzip.compress(frame.to_csv().encode()),
+        "phylip": phylip(matrix, list("abcdef"), CUTS["lower"](6)).encode(),
+        "npz": (folder / "a.npz").read_bytes(),
+        "sparse": (folder / "s.npz").read_bytes(),
+    }
+
+
+edits = st.lists(
+    st.tuples(
+        st.floats(0, 1),
+        st.integers(0, 40),
+        st.sampled_from([b"", b"\n", b'"', b"\t", b",", b"\0", b"\xff", b"x", b"#", b"9" * 30]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def garbled(content, changes):
+    for share, length, insert in changes:
+        at = int(share * len(content))
+        content = content[:at] + insert + content[at + length :]
+    return content
+
+
+def refused_or_read(path):
+    """Read a file, or see that it is refused in a sentence that names it."""
+    told = None
+    try:
+        source = open_matrix(path)
+        rows = all_rows(source)
+        assert rows.shape == (source.n, source.n)
+        assert source.ids is None or len(list(source.ids)) == source.n
+    except InputError as error:
+        told = str(error)
+    assert told is None or (os.path.basename(path) in told and told.endswith("."))
+
+
+@settings(SETTINGS, max_examples=150)
+@given(st.data())
+def test_garbled_files_are_read_or_refused(tmp_path, data):
+    files = contents(tmp_path)
+    kind = data.draw(st.sampled_from(sorted(files)))
+    refused_or_read(written(tmp_path, garbled(files[kind], data.draw(edits)), f"garbled.{kind}"))
+
+
+@pytest.mark.wide
+@settings(SETTINGS, max_examples=5000)
+@given(st.data())
+def test_many_garbled_files_are_read_or_refused(tmp_path, data):
+    files = contents(tmp_path)
+    kind = data.draw(st.sampled_from(sorted(files)))
+    refused_or_read(written(tmp_path, garbled(files[kind], data.draw(edits)), f"garbled.{kind}"))

@@ -286,7 +286,8 @@ def _masked_entry(a: np.ndarray, folder: Path, story: str) -> Given:
     if not mask.size:
         return Given(np.ma.array(a), a, story)
     mask.flat[0] = True
-    return Given(np.ma.array(a, mask=mask), a, story, Verdict.REFUSED)
+    known = np.where(mask, np.nan, a) if a.dtype.kind in "fiu" else a
+    return Given(np.ma.array(a, mask=mask), known, story)
 
 
 def _sparse(a: np.ndarray, folder: Path, story: str) -> Given:

@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
 
@@ -35,7 +36,17 @@ def on_matrix(array: Any, rows: str, n_components: int = 2) -> Verdict:
     square = squared(array)
     if square is None or len(square) < 3 or len(square) <= n_components:
         return Verdict.REFUSED
-    return worse(_on_entries(square), _on_symmetry(square), _on_size(square, rows))
+    known = ~np.isnan(square)
+    np.fill_diagonal(known, False)
+    square = np.where(np.isnan(square), 0, square)
+    return worse(_on_gaps(known), _on_entries(square, known), _on_symmetry(square), _on_size(square, rows))
+
+
+def _on_gaps(known: np.ndarray) -> Verdict:
+    """Missing pairs are missing in both orders, and the others join all points."""
+    if (known != known.T).any() or connected_components(known, directed=False)[0] > 1:
+        return Verdict.REFUSED
+    return Verdict.RIGHT
 
 
 def squared(array: np.ndarray) -> np.ndarray | None:
@@ -53,12 +64,12 @@ def squared(array: np.ndarray) -> np.ndarray | None:
     return full + full.T
 
 
-def _on_entries(square: np.ndarray) -> Verdict:
+def _on_entries(square: np.ndarray, known: np.ndarray) -> Verdict:
     if not np.isfinite(square).all() or not square.any():
         return Verdict.REFUSED
     off = max(-square.min(), np.abs(square.diagonal()).max())
     others = np.where(np.eye(len(square), dtype=bool), 0, square / np.abs(square).max())
-    means = (others**2).sum(axis=1) / (len(square) - 1)
+    means = (others**2).sum(axis=1) / np.maximum(1, known.sum(axis=1))
     typical = np.sqrt(min(np.median(means), means.mean()) or means.mean()) * np.abs(square).max()
     if off > 1.01e-5 * typical + np.finfo(np.float32).tiny:
         return Verdict.REFUSED
@@ -94,7 +105,7 @@ def require_right_map(array: np.ndarray, rows: str, embedding: Any, figures: dic
     assert np.isfinite(x).all(), "coordinates are not finite"
     expected = figures_of(given, x)
     of_means = figures_of((given + given.T) / 2, x)  # effect of a tolerated asymmetry on landmarks
-    top = np.abs(given).max()
+    top = np.nanmax(np.abs(given))
     for name, value in expected.items():
         if np.isfinite(value) and name in figures:
             slack = 1e-5 * value + 1e-9 * (top * top if name in ("mse", "raw_stress") else 1)
@@ -104,15 +115,15 @@ def require_right_map(array: np.ndarray, rows: str, embedding: Any, figures: dic
 
 
 def figures_of(given: np.ndarray, x: np.ndarray) -> dict[str, float]:
-    """Stress of a map from its formulas, over all ordered pairs."""
-    n, top = len(given), np.abs(given).max()
-    pairs = ~np.eye(n, dtype=bool)
+    """Stress of a map from its formulas, over all ordered pairs that are known."""
+    n, top = len(given), np.nanmax(np.abs(given))
+    pairs = ~np.eye(n, dtype=bool) & ~np.isnan(given)
     t, d = (given / top)[pairs], squareform(pdist(x / top))[pairs]
     error, total, embedded = ((values**2).sum() / 2 for values in (t - d, t, d))
     return {
         "normalized_stress": np.sqrt(error / total),
         "stress1": np.sqrt(error / embedded) if embedded else np.inf,
-        "mse": 2 * error / n**2 * top * top,
+        "mse": 2 * error / (pairs.sum() * n / (n - 1)) * top * top,
         "raw_stress": error * top * top,
     }
 

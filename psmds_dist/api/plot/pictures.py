@@ -91,8 +91,7 @@ def plot(
     label, heading = (None if text is None else plain(text) for text in (color_label, title))
     with styled():
         if kind == "convergence":
-            histories = {subject.name: subject.require_history() for subject in subjects}
-            figure = figure_of_history(histories, heading or _convergence(subjects))
+            figure = _convergence(subjects, heading)
         elif kind == "shepard":
             figure = _shepard(subjects, X, sample, heading)
         else:
@@ -108,8 +107,7 @@ def _subjects(results: Any, names: Sequence[str] | None) -> list[Subject]:
         raise InputError("results is empty; give at least one map.")
     if names is not None and len(names) != len(given):
         raise InputError(f"names has {len(names)} names for {len(given)} maps; give one for each.")
-    names = names or [""] * len(given)
-    return [subject_of(one, name or f"map {k + 1}") for k, (one, name) in enumerate(zip(given, names, strict=True))]
+    return [subject_of(one, k + 1, names[k] if names else None) for k, one in enumerate(given)]
 
 
 def _coloring(subject: Subject, kind: str, color: Any, label: str | None, categorical: bool) -> Coloring | None:
@@ -134,7 +132,7 @@ def _maps(subjects: Sequence[Subject], colors: Coloring | None, title: str | Non
         titles, heading = [title or f"Map of {n:,} points{subjects[0].stress_text}"], ""
         maps = [subjects[0].embedding]
     else:
-        titles = [f"{subject.name}{subject.stress_text}".replace(", ", "\n", 1) for subject in subjects]
+        titles = [plain(subject.name) + subject.stress_text.replace(", ", "\n") for subject in subjects]
         heading = title or f"Maps of {n:,} points, turned and scaled to the first"
         maps = aligned([subject.embedding for subject in subjects])
     figure = new_figure(*size_of_maps(maps))
@@ -142,11 +140,16 @@ def _maps(subjects: Sequence[Subject], colors: Coloring | None, title: str | Non
     return figure
 
 
-def _convergence(subjects: Sequence[Subject]) -> str:
-    if len(subjects) > 1:
-        return f"Convergence of {len(subjects)} solves"
-    epochs, n = len(subjects[0].require_history()), len(subjects[0].embedding)
-    return f"Convergence: {epochs:,} epochs for {n:,} points{subjects[0].stress_text}"
+def _convergence(subjects: Sequence[Subject], heading: str | None) -> Figure:
+    """Draw the epochs of all solves, and say how many there are."""
+    histories = [subject.require_history() for subject in subjects]
+    epochs, n = len(histories[0]), len(subjects[0].embedding)
+    several = f"Convergence of {len(subjects)} solves"
+    one = f"Convergence: {epochs:,} epochs for {n:,} points{subjects[0].stress_text}"
+    losses = {subject.loss for subject in subjects}
+    loss = losses.pop() if len(losses) == 1 else "own"
+    names = [plain(subject.name) for subject in subjects]
+    return figure_of_history(names, histories, heading or (several if len(subjects) > 1 else one), loss)
 
 
 def _shepard(subjects: Sequence[Subject], X: Any, sample: int | None, title: str | None) -> Figure:
@@ -165,6 +168,7 @@ def save_map(
     colour_label: str = "",
     title: str = "",
     history: NDArray[np.void] | None = None,
+    loss: str = "squared",
 ) -> None:
     """Draw a map, and its convergence beside it, and save the picture.
 
@@ -180,6 +184,8 @@ def save_map(
         Title of the color bar or legend, and of the map.
     history : structured ndarray, optional
         Epochs of the solve, to draw beside the map if there are any.
+    loss : str
+        What the solve lowered.
 
     Raises
     ------
@@ -196,7 +202,7 @@ def save_map(
             figure = new_figure(width + 5, max(4.5, height))
             left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[width, 5])[0]
             draw_maps(left, [embedding], [plain(title)], colors)
-            above, below = add_history_axes(right)
+            above, below = add_history_axes(right, loss)
             draw_history(above, below, history)
             above.set_title("convergence")
     save(figure, path)

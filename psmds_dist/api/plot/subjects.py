@@ -38,6 +38,8 @@ class Subject:
         Names of the points.
     matrix : str, optional
         Path of the dissimilarities.
+    loss : str
+        What the solve lowered.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Subject:
     history: NDArray[np.void] | None = None
     ids: list[str] | None = None
     matrix: str | None = None
+    loss: str = "squared"
 
     @property
     def stress_text(self) -> str:
@@ -82,8 +85,8 @@ class Subject:
             raise InputError(f"{self.name} and {other.name} have other ids, or the same in another order.")
 
 
-def subject_of(given: Any, name: str) -> Subject:
-    """Find out what is known about a map.
+def subject_of(given: Any, number: int, name: str | None = None) -> Subject:
+    """Find out what is known about a map; without a name, it has that of its file, or its number.
 
     Raises
     ------
@@ -91,27 +94,30 @@ def subject_of(given: Any, name: str) -> Subject:
         When it is none.
     """
     if isinstance(given, str | os.PathLike):
-        return _of_path(os.fspath(given), name)
+        return _of_path(os.fspath(given), name or Path(given).stem)
+    name = name or f"map {number}"
     if isinstance(given, Result):
         return _of_result(given, name)
     if hasattr(given, "embedding_"):
-        values = {key: getattr(given, f"{key}_", None) for key in ("point_stress", "history", "ids")}
-        return Subject(
-            name, np.asarray(given.embedding_), float(getattr(given, "normalized_stress_", math.nan)), **values
-        )
+        return _of_estimator(given, name)
     array = as_array(given, name)
     return Subject(name, usable_map(array, len(array) if array.ndim else 0, name))
 
 
 def _of_path(path: str, name: str) -> Subject:
-    named = Path(path).stem if name.startswith("map ") else name
     if holds_coordinates(path):
         found = read_coordinates(path, count_points(path))
-        return Subject(named, usable_map(found.values, len(found.values), path), ids=found.ids)
-    return _of_result(read_result(path), named)
+        return Subject(name, usable_map(found.values, len(found.values), path), ids=found.ids)
+    return _of_result(read_result(path), name)
 
 
 def _of_result(found: Result, name: str) -> Subject:
     stress, facts = found.stress, found.attributes
-    known = (stress.normalized_stress, stress.point_stress, found.history, found.ids)
-    return Subject(name, found.embedding, *known, matrix=facts.get("matrix"))
+    known = (stress.normalized_stress, stress.point_stress, found.history, found.ids, facts.get("matrix"))
+    return Subject(name, found.embedding, *known, loss=facts.get("rule", {}).get("loss", "squared"))
+
+
+def _of_estimator(fitted: Any, name: str) -> Subject:
+    known = {key: getattr(fitted, f"{key}_", None) for key in ("point_stress", "history", "ids")}
+    stress = float(getattr(fitted, "normalized_stress_", math.nan))
+    return Subject(name, np.asarray(fitted.embedding_), stress, **known, loss=getattr(fitted, "loss", "squared"))

@@ -43,11 +43,11 @@ class Dialect:
         cells = b"\n".join(text.split()) if self.delimiter is None else text
         return cells.translate(self._table, b'"')
 
-    def count(self, text: bytes) -> int:
-        """Number of cells."""
+    def count(self, text: bytes, start: int = 0) -> int:
+        """Number of cells from a place on; an empty one is at the end where a delimiter is before that place."""
         if self.delimiter is None:
-            return len(text.split())
-        return text.count(self.delimiter.encode()) + 1 if text else 0
+            return len(text[start:].split())
+        return text.count(self.delimiter.encode(), start) + 1 if start <= len(text) else 0
 
     @property
     def description(self) -> str:

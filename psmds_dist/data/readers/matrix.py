@@ -13,7 +13,7 @@ from psmds_dist.data.readers.cells import numbers
 from psmds_dist.data.readers.index import Index, Row
 from psmds_dist.data.readers.text import TextFile
 
-PARSED_BYTES = 4_000_000
+PARSED_BYTES = 1_000_000
 """Text to parse at a time: enough that a call costs nothing."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from psmds_dist.core.arrays import MATRIX_NAMES
-from psmds_dist.core.errors import DamagedDataError, InputError
+from psmds_dist.core.errors import DamagedDataError, InputError, StorageError
 from psmds_dist.core.sources import RowSource
 from psmds_dist.data.readers.sparse import Compressed, SparseRows
 from psmds_dist.data.readers.unpacked import unpack_array
@@ -21,12 +22,19 @@ NAMES = ("ids", "order", "names", "labels")
 """Likely names of the ids among several arrays."""
 
 
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, TypeError, LookupError, SyntaxError),
+    *(OSError, RuntimeError, NotImplementedError, MemoryError),
+)
+"""What zipfile and NumPy end in when headers are not what they expect."""
+
+
 def arrays_in(path: str) -> list[str]:
     """Names of the arrays in an archive; none for other files."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError):
+    except _DAMAGE:
         return []
     return [name.removesuffix(".npy") for name in names if name.endswith(".npy") and "/" not in name]
 
@@ -58,8 +66,8 @@ def open_npz(path: str, name: str | None, dtype: str) -> RowSource:
         return SparseRows(load, (int(shape[0]), int(shape[1])), path, np.dtype(dtype), content)
     chosen = _chosen(path, names, name)
     content, where = f"npz {chosen} {identity} {dtype}", f"{path}::{chosen}"
-    ids = _ids(path, [key for key in names if key != chosen])
     with _damage_told(path), zipfile.ZipFile(path) as archive:
+        ids = _ids(path, [key for key in names if key != chosen])
         size = archive.getinfo(f"{chosen}.npy").file_size
         with archive.open(f"{chosen}.npy") as member:
             return unpack_array(member, size, where, dtype, content, ids)
@@ -100,7 +108,8 @@ def _damage_told(path: str) -> Iterator[None]:
     """Turn what damaged archives end in into a sentence."""
     try:
         yield
-    except InputError:
+    except (InputError, StorageError):
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, NotImplementedError) as error:
-        raise DamagedDataError(f"{path} is damaged or cut short ({error}); write it again.") from None
+    except _DAMAGE as error:
+        reason = " ".join(str(error).split())
+        raise DamagedDataError(f"{path} is damaged or cut short ({reason}); write it again.") from None

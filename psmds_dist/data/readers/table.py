@@ -134,16 +134,15 @@ def _whole(lines: Iterable[Line], dialect: Dialect) -> Iterator[Line]:
 
 def _is_broken(text: bytes, dialect: Dialect) -> bool:
     """Whether a quote is open at the end of a line, where quotes begin cells."""
+    if b'"' not in text:
+        return False
     mark = (dialect.delimiter or " ").encode() + b'"'
     return (text.startswith(b'"') or mark in text) and text.count(b'"') % 2 == 1
 
 
 def _entry(line: Line, dialect: Dialect) -> _Entry:
     first, after = _first_cell(line.text, dialect)
-    cells = dialect.count(line.text[after:]) if after <= len(line.text) else 0
-    if dialect.delimiter and after == len(line.text):  # it ends in a delimiter: one empty cell
-        cells = 1
-    return _Entry(line, first, after, cells)
+    return _Entry(line, first, after, dialect.count(line.text, after))
 
 
 def _first_cell(text: bytes, dialect: Dialect) -> tuple[bytes, int]:

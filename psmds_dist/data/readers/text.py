@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import lzma
 import threading
 import weakref
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import IO, NamedTuple
 
 from psmds_dist.core.errors import DamagedDataError, InputError
-from psmds_dist.data.formats import opener_of
+from psmds_dist.data.formats import is_damage, opener_of
+
+BUFFER_BYTES = 1 << 18
+"""Of a file; lines are longer than Python's own buffers."""
 
 SKIP_BYTES = 1 << 20
 """Bytes to decompress at a time on the way to a place."""
@@ -64,7 +65,7 @@ class TextFile:
 
     def open(self) -> IO[bytes]:
         """Open the text."""
-        return open(self.path, "rb") if self._opener is None else self._opener(self.path)
+        return open(self.path, "rb", BUFFER_BYTES) if self._opener is None else self._opener(self.path)
 
     def lines(self) -> Iterator[Line]:
         """Yield all lines, one in memory at a time, without a byte order mark.
@@ -118,18 +119,23 @@ class TextFile:
         except (FileNotFoundError, InputError):
             raise
         except Exception as error:
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise
             raise DamagedDataError(
                 f"{self.path} is damaged or cut short ({error}); copy or write the file again."
             ) from None
 
 
-def _is_damage(error: Exception) -> bool:
-    """Whether a decompressor has refused its input; that of zstd is known by its name, as it may not be there."""
-    if isinstance(error, OSError):
-        return error.errno is None  # otherwise it is the system's
-    return isinstance(error, EOFError | zlib.error | lzma.LZMAError) or type(error).__name__ == "ZstdError"
+def as_text(line: Line, path: str) -> str:
+    """Decode a line, with the blanks around it.
+
+    Raises
+    ------
+    InputError
+        When it is not UTF-8.
+    """
+    as_name(line.text, path, line.number)
+    return line.text.decode("utf-8")
 
 
 def as_name(raw: bytes, path: str, line: int) -> str:

@@ -193,4 +193,8 @@ def unpack_array(
     place = folder.path / "array.npy"
     with place.open("wb") as file:
         shutil.copyfileobj(member, file, 1 << 20)
-    return Unpacked(open_npy(place, dtype), folder, content, path, ids)
+    try:
+        rows = open_npy(place, dtype)
+    except InputError as error:
+        raise type(error)(str(error).replace(str(place), path)) from None
+    return Unpacked(rows, folder, content, path, ids)
