@@ -134,6 +134,8 @@ class Loss:
         Whether it has a continuous derivative.
     divides : bool
         Whether it needs positive dissimilarities.
+    steep : bool
+        Whether rounding of float32 shows in costs of small distances, so that a solve computes in float64.
     """
 
     kind: type[Any]
@@ -141,6 +143,7 @@ class Loss:
     share: float = 0.0
     smooth: bool = True
     divides: bool = False
+    steep: bool = False
 
 
 LOSSES = {
@@ -149,6 +152,6 @@ LOSSES = {
     "huber": Loss(Huber, degree=2, share=0.1),
     "sstress": Loss(SquaredDistances, degree=4),
     "relative": Loss(Relative, degree=0, share=1e-6, divides=True),
-    "log": Loss(Log, degree=0, share=1e-4, divides=True),
+    "log": Loss(Log, degree=0, share=1e-4, divides=True, steep=True),
 }
 """Losses by name."""

@@ -164,11 +164,12 @@ class Schedule:
     def arithmetic(self, radius: float) -> str:
         """Type of the kernel's arithmetic.
 
-        Float64 for float64 rows, for radii too small or too large for float32, for data whose squares float32 cannot
-        hold, and for the last radius of a monotone solve, whose certificate must not rest on rounding.
+        Float64 for float64 rows, losses that are steep, radii too small or too large for float32, data whose squares
+        float32 cannot hold, and the last radius of a monotone solve, whose certificate must not rest on rounding.
         """
         low, high = (bound ** (2 / max(2, self.config.rule.facts.degree)) for bound in FLOAT32_SCALE)
-        scale_fits = self.dtype == np.float32 and low < self.scale < high
+        single = self.dtype == np.float32 and not self.config.rule.facts.steep
+        scale_fits = single and low < self.scale < high
         fits = scale_fits and FLOAT32_RADIUS * self.scale <= radius < high
         return "float32" if fits and not self.certifies(radius) else "float64"
 

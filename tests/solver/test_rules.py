@@ -18,8 +18,9 @@ from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import StopReason
 from psmds_dist.data.cache import clear_row_cache, stored
+from psmds_dist.data.opening import open_matrix
 from psmds_dist.data.paired import ArrayTable, PairedRows
-from psmds_dist.data.sources import ArrayRows, open_matrix
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.planning.memory import RowBuffers
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
@@ -162,6 +163,8 @@ def certify(loss: str, seed: int) -> None:
     n, dims = int(rng.integers(3, 10)), int(rng.integers(1, 4))
     dims = min(dims, n - 1)
     pairs = random_pairs(n, seed, gaps=rng.choice([0.0, 0.3]), zero=0.2, spread=0.4 * rule.bounded)
+    if not pairs.full_weights(rule).any():  # the input check refuses it
+        return
     config = SolverConfig(n_components=dims, bad_moves=False, radius_tol=0.05, seed=seed, max_epochs=2000, rule=rule)
     found = solved(pairs, config)
     falling = found.history["mse"]
