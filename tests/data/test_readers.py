@@ -383,7 +383,7 @@ def test_decimal_commas_go_with_one_mark_only(tmp_path):
     path = written(tmp_path, "0;1,5;2000\n1,5;0;2,5\n2000;2,5;0\n")
     check(path, [[0, 1.5, 2000], [1.5, 0, 2.5], [2000, 2.5, 0]], None)
     mixed = written(tmp_path, "0;1,5;2,5\n1,5;0;3.25\n2,5;3,25;0\n")
-    with pytest.raises(InputError, match=r"has '(1,5|3\.25)' instead of a number in line [12]"):
+    with pytest.raises(InputError, match=r"has '1,5' instead of a number in line 1"):
         all_rows(open_matrix(mixed))
 
 

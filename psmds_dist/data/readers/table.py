@@ -180,7 +180,8 @@ def _parts(entries: Sequence[_Entry], heading: Sequence[str], dialect: Dialect) 
 def _require_heading(heading: Sequence[str], line: Line, path: str, dialect: Dialect) -> None:
     """Refuse a row of numbers without names in which something else is wrong, which looks like a heading."""
     values = [_is_value(cell, dialect) for cell in heading]
-    if heading[0] and values[0] and any(values[1:]) and not all(values):
+    numbers = any(is_number(cell.replace(",", ".")) for cell in heading[1:])  # whatever the decimal mark
+    if heading[0] and values[0] and numbers and not all(values):
         wrong = heading[values.index(False)]
         raise DamagedDataError(
             f"{path} has {wrong!r} instead of a number in line {line.number}; correct it, or leave it empty if the "
