@@ -267,19 +267,23 @@ def _metadata(path: str) -> tuple[list[str], dict[str, list[str]]]:
         raise InputError(f"metadata is read from .csv and .tsv files, not from {path!r}.")
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            heading, *rows = [row for row in csv.reader(file, delimiter=separator) if row and row[0] != QIIME_TYPES]
+            lines = csv.reader(file, delimiter=separator)
+            (_, heading), *rows = [(lines.line_num, row) for row in lines if row and row[0] != QIIME_TYPES]
     except FileNotFoundError:
         raise InputError(f"the metadata {path} does not exist; give a .csv or .tsv file.") from None
     except (ValueError, csv.Error) as error:
         raise InputError(
             f"the metadata {path} cannot be read ({error}); give a heading and a line for each id."
         ) from None
-    lines: dict[str, list[str]] = {}
-    for number, row in enumerate(rows, 2):
+    twin = next((name for k, name in enumerate(heading[1:], 1) if name in heading[1:k]), None)
+    if twin is not None:
+        raise InputError(f"{path} has two columns {twin!r}; rename one.")
+    cells: dict[str, list[str]] = {}
+    for number, row in rows:
         name = of_cell(row[0].strip())
         if len(row) != len(heading):
             raise InputError(f"{path} has {len(row)} cells in line {number}, but a heading of {len(heading)}.")
-        if name in lines:
+        if name in cells:
             raise InputError(f"{path} has the id {name!r} twice; keep one line for each point.")
-        lines[name] = row[1:]
-    return heading[1:], lines
+        cells[name] = row[1:]
+    return heading[1:], cells

@@ -250,7 +250,8 @@ def is_phylip(lines: list[str]) -> bool:
     if not lines:
         return False
     cells = [cell for line in lines[1:3] for cell in line.split()[1:]]
-    return lines[0].strip().isdecimal() and any(map(_is_number, cells))
+    count = lines[0].strip()  # a single 0 begins a lower triangle
+    return count.isdecimal() and int(count) > 0 and any(map(_is_number, cells))
 
 
 def _is_number(cell: str) -> bool:

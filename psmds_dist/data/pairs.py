@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -180,31 +181,57 @@ def _of_file(path: str | os.PathLike[str]) -> tuple[list[str], list[str], Floats
 
 def _lines(path: str) -> Iterator[tuple[str, str, float]]:
     """Pairs of a text file, line by line."""
-    separator = ""
+    separator = decimal = ""
     for line in TextFile(path).lines():
         text = as_text(line, path)
         if not text.strip() or text.startswith("#"):
             continue
         heading = not separator
-        separator = separator or max("\t,; ", key=text.count)
-        [cells] = csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)
-        value = cell_number(cells[2], separator) if len(cells) == 3 else None
+        separator = separator or _separator(text)
+        cells = _cells(text, separator)
+        decimal = decimal or decimal_mark(cells[2:], separator)
+        value = cell_number(cells[2], decimal) if len(cells) == 3 else None
         if value is not None:
             yield cells[0].strip(), cells[1].strip(), value
-        elif not (heading and len(cells) == 3):
+        elif not (heading and len(cells) == 3 and not _BEGINS_LIKE_A_NUMBER.match(cells[2])):
             raise InputError(
                 f"line {line.number} of {path} is {text!r}, but needs two points and their dissimilarity, in three "
-                f"columns separated by {separator!r}."
+                f"columns separated by {separator!r}{', with decimal commas' * (decimal == ',')}."
             )
+        else:
+            decimal = ""
 
 
-def cell_number(cell: str, separator: str) -> float | None:
-    """Number in a cell, NaN where it is missing; None where there is none."""
+def _separator(text: str) -> str:
+    """What divides a line into three columns, or else is most frequent; names may hold blanks and commas."""
+    three = (mark for mark in "\t;, " if len(_cells(text, mark)) == 3)
+    return next(three, None) or max("\t,; ", key=text.count)
+
+
+def _cells(text: str, separator: str) -> list[str]:
+    [cells] = csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)
+    return cells
+
+
+_BEGINS_LIKE_A_NUMBER = re.compile(r"\s*[-+]?[.,]?\d")
+"""What a heading does not do; a number with a mistake is not passed over as one."""
+
+
+def decimal_mark(cells: Iterable[str], separator: str) -> str:
+    """Return the first decimal mark in some cells, ``""`` if there is none; a comma is none where it separates."""
+    return "." if separator == "," else next((mark for cell in cells for mark in cell if mark in ".,"), "")
+
+
+def cell_number(cell: str, decimal: str) -> float | None:
+    """Number in a cell, NaN where it is missing; None where there is none, or its decimal mark is another one."""
     if cell.strip() in MISSING:
         return float("nan")
     with suppress(ValueError):
-        return float(cell if separator == "," else cell.replace(",", "."))
+        return float(cell.translate(_SWAPPED) if decimal == "," else cell) if "_" not in cell else None
     return None
+
+
+_SWAPPED = str.maketrans(".,", ",.")
 
 
 def _named(first: list[str], second: list[str], t: Floats, ids: Sequence[str] | None, where: str) -> PairList:

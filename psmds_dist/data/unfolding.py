@@ -12,7 +12,7 @@ from psmds_dist.core.arrays import is_frame, is_masked, numbers_of
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.data.formats import NPY, begins_with
 from psmds_dist.data.ids import check_ids
-from psmds_dist.data.pairs import PairList, PairRows, cell_number, rows_of_pairs
+from psmds_dist.data.pairs import PairList, PairRows, cell_number, decimal_mark, rows_of_pairs
 from psmds_dist.data.readers.text import TextFile, as_text
 from psmds_dist.data.sources import load_npy, require_numeric
 
@@ -89,7 +89,7 @@ def _of_file(path: str) -> Table:
         return _in_memory(load_npy(path))
     head: list[str] = []
     names, lines = [], []
-    separator = ""
+    separator = decimal = ""
     for line in TextFile(path).lines():
         text = as_text(line, path)
         if not text.strip() or text.startswith("#"):
@@ -99,13 +99,14 @@ def _of_file(path: str) -> Table:
         if not head:
             head = [cell.strip() for cell in cells]
             continue
+        decimal = decimal or decimal_mark(cells[1:], separator)
         names.append(cells[0].strip())
-        lines.append(_numbers(cells[1:], separator, line.number, path))
+        lines.append(_numbers(cells[1:], decimal, line.number, path))
     return _named(head, names, lines, path)
 
 
-def _numbers(cells: list[str], separator: str, line: int, path: str) -> list[float]:
-    found = [cell_number(cell, separator) for cell in cells]
+def _numbers(cells: list[str], decimal: str, line: int, path: str) -> list[float]:
+    found = [cell_number(cell, decimal) for cell in cells]
     if None in found:
         raise InputError(f"line {line} of {path} has {cells[found.index(None)]!r} where a number is expected.")
     return [value for value in found if value is not None]

@@ -124,6 +124,8 @@ def test_metadata_is_joined_by_id(tmp_path, table):
     [
         ([["id", "site"], ["nobody", "x"]], "has none of the ids of the map in its first column; the first is '0101'"),
         ([["id", "site"], ["NA", "x"], ["NA", "y"]], "has the id 'NA' twice"),
+        ([["id", "site", "site"], ["NA", "x", "y"]], "has two columns 'site'; rename one"),
+        ([["id", "site"], ["#q2:types", "x"], ["NA"]], "has 1 cells in line 3, but a heading of 2"),
         ([["id", "x1"], ["NA", "x"]], "has a column 'x1', as the map has; rename it"),
         ([["id", "site"], ["NA"]], "has 1 cells in line 2, but a heading of 2"),
     ],

@@ -71,6 +71,11 @@ def test_names_come_in_order_and_whole_numbers_ascend():
     assert open_pairs((["01", "1"], ["1", "2"], [1, 2])).ids == ["01", "1", "2"]
 
 
+def test_names_may_hold_blanks(tmp_path):
+    (tmp_path / "p.csv").write_text("Homo sapiens sapiens,Pan troglodytes,1\nPan troglodytes,Gorilla,2\n")
+    assert open_pairs(tmp_path / "p.csv").ids == ["Homo sapiens sapiens", "Pan troglodytes", "Gorilla"]
+
+
 def test_zeros_are_known_and_missing_values_are_not(tmp_path):
     for separator in ",\t":
         (tmp_path / "p.csv").write_text("a,b,0\nb,c,NA\nc,a,\na,c,2\n".replace(",", separator))
@@ -89,6 +94,10 @@ def test_both_orders_may_differ_and_a_repeated_line_may_not():
     [
         ("a,b,1\nb,c\n", r"line 2 of .*p\.csv is 'b,c', but needs two points"),
         ("x,y,t\na,b,1\nb,c,far\n", r"line 3 of .* is 'b,c,far'"),
+        ("a,b,0.5x\nb,c,1\n", r"line 1 of .* is 'a,b,0\.5x'"),
+        ("a,b,1_0\nb,c,1\n", r"line 1 of .* is 'a,b,1_0'"),
+        ("a\tb\t1.234,5\nb\tc\t2\n", r"line 1 of "),
+        ("a\tb\t1,5\nb\tc\t2.5\n", r"line 2 of .* with decimal commas"),
         ("a b\nb c\n", r"line 1 of .* separated by ' '"),
         ("# nothing\n", "has no pairs"),
         ("a,b,1\nb,,2\n", "has an empty id"),

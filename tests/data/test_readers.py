@@ -340,6 +340,8 @@ REFUSED = {
     "rows that lack": ("a\t0\t1\t2\nb\t1\t0\t3\n", r"has 2 rows of 3 numbers, but .* square\. It may be cut short"),
     "another column": (changed(0, "\ta\tb\tx"), r"has a column 'x' \(3\) but no row of that name"),
     "twin columns": (changed(0, "\ta\tb\tb"), r"has 2 columns of the name 'b'"),
+    "a word in a first row without names": ("0\t?\t2\n?\t0\t3\n2\t3\t0\n", r"has '\?' instead of a number in line 1"),
+    "two decimal marks": (changed(1, "a\t0\t1,5\t2.5"), r"has '(1,5|2\.5)' instead of a number in line 2"),
     "another encoding": (changed(2, "b\udcff\t1\t0\t3"), r"is not UTF-8 text .* in line 3\)?; save it as UTF-8"),
     "PHYLIP, cut": ("4\na\nb 1\nc 2 3\n", "announces 4 sequences and has lines of 3; the file may be cut short"),
     "PHYLIP, a word": ("3\na\nb 1\nc 2 x\n", r"has 'x' instead of a number in line 4, number 2 of its row"),
@@ -363,8 +365,32 @@ def test_twin_rows_are_refused_by_name(tmp_path):
         build(open_matrix(path), tmp_path / "m.zarr", InProcessExecutor())
 
 
+def test_counted_columns_are_matched_to_rows_in_another_order(tmp_path):
+    matrix = matrix_of(3)
+    frame = pd.DataFrame(matrix, ["3", "1", "2"], ["3", "1", "2"])[["1", "2", "3"]]
+    check(written(tmp_path, frame.to_csv()), matrix, ["3", "1", "2"])
+
+
+def test_a_heading_without_a_cell_above_the_names_may_mix_numbers_and_words(tmp_path):
+    check(written(tmp_path, "1 A 2\n1 0 1 2\nA 1 0 3\n2 2 3 0\n"), [[0, 1, 2], [1, 0, 3], [2, 3, 0]], ["1", "A", "2"])
+
+
+def test_a_lower_triangle_may_begin_with_zero(tmp_path):
+    check(written(tmp_path, "0\n1 0\n2 3 0\n"), [[0, 1, 2], [1, 0, 3], [2, 3, 0]], None)
+
+
+def test_decimal_commas_go_with_one_mark_only(tmp_path):
+    path = written(tmp_path, "0;1,5;2000\n1,5;0;2,5\n2000;2,5;0\n")
+    check(path, [[0, 1.5, 2000], [1.5, 0, 2.5], [2000, 2.5, 0]], None)
+    mixed = written(tmp_path, "0;1,5;2,5\n1,5;0;3.25\n2,5;3,25;0\n")
+    with pytest.raises(InputError, match=r"has '1,5' instead of a number in line 1"):
+        all_rows(open_matrix(mixed))
+
+
 def test_formats_are_named(tmp_path):
     path = written(tmp_path, "1,2\n3,4\n")
+    with pytest.raises(InputError, match=r"is no \.npz archive with arrays"):
+        open_matrix(path, format="npz")
     with pytest.raises(InputError, match="format must be one of 'npy', 'npz', 'hdf5', .*not 'excel'"):
         open_matrix(path, format="excel")
     with pytest.raises(InputError, match="does not begin with the number of its sequences"):

@@ -36,12 +36,18 @@ class Dialect:
     @cached_property
     def _table(self) -> bytes:
         delimiter = self.delimiter or "\n"
-        return bytes.maketrans(f"{delimiter}{self.decimal}".encode(), b"\n.")
+        if self.decimal == ".":
+            return bytes.maketrans(delimiter.encode(), b"\n")
+        return bytes.maketrans(f"{delimiter},.".encode(), b"\n.,")  # a point is no decimal mark, too
 
     def column(self, text: bytes) -> bytes:
         """One cell a line: a single column parses several times faster than as many as there are points."""
         cells = b"\n".join(text.split()) if self.delimiter is None else text
         return cells.translate(self._table, b'"')
+
+    def written(self, cell: str) -> str:
+        """Return a cell of a column as it is in the text."""
+        return cell if self.decimal == "." else cell.translate(str.maketrans(".,", ",."))
 
     def count(self, text: bytes, start: int = 0) -> int:
         """Number of cells from a place on; an empty one is at the end where a delimiter is before that place."""

@@ -141,10 +141,10 @@ def reconciled(
     InputError
         When rows and columns are not named after the same points.
     """
-    if names is None or columns is None or names == columns or only_counted(columns):
+    if names is None or columns is None or names == columns:
         return names or columns, None
-    if only_counted(names):
-        return columns, None
+    if set(names) != set(columns) and (only_counted(columns) or only_counted(names)):
+        return (names if only_counted(columns) else columns), None
     for what, given in (("rows", names), ("columns", columns)):
         twin, count = Counter(given).most_common(1)[0]
         if count > 1:

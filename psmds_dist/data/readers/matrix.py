@@ -55,7 +55,7 @@ class TextMatrix:
         for row, text in zip(rows, texts, strict=True):
             for k, cell in enumerate(self.index.dialect.column(text).split(b"\n") if row.cells else (), 1):
                 if not _parses(cell):
-                    raw = cell.decode("utf-8", "replace").strip()[:40]
+                    raw = self.index.dialect.written(cell.decode("utf-8", "replace").strip()[:40])
                     return DamagedDataError(
                         f"{self.file.path} has {raw!r} instead of a number in line {row.line}, number {k} of its row; "
                         f"correct it, or leave it empty if the pair is missing."

@@ -79,6 +79,8 @@ def _chosen(path: str, names: list[str], name: str | None) -> str:
         if name not in names:
             raise InputError(f"{path} has no array {name!r}, but {', '.join(map(repr, names[:5]))}.")
         return name
+    if not names:
+        raise InputError(f"{path} is no .npz archive with arrays; leave --format out, or check the path.")
     likely = [key for key in names if key in MATRIX_NAMES] or [key for key in names if key not in NAMES]
     if len(likely) != 1:
         listed = ", ".join(map(repr, names[:5]))

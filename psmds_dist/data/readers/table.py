@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
 
-from psmds_dist.core.errors import InputError
+from psmds_dist.core.errors import DamagedDataError, InputError
 from psmds_dist.data.readers.cells import MISSING, Dialect
 from psmds_dist.data.readers.index import Index, Row, fitting_form, form_of, reconciled
 from psmds_dist.data.readers.text import Line, TextFile, as_name
@@ -68,6 +68,8 @@ def read_index(file: TextFile, dialect: Dialect | None = None) -> Index:
         raise InputError(f"{file.path} holds no numbers; check how it was written.")
     heading = _cells(entries[0].line, dialect)
     has_heading, named = _parts(entries, heading, dialect)
+    if has_heading and named and len(heading) == len(entries):  # with a cell above the names
+        _require_heading(heading, entries[0].line, file.path, dialect)
     body = entries[has_heading:]
     rows = [entry.row(named) for entry in body]
     names = [as_name(entry.first, file.path, entry.line.number) for entry in body] if named else None
@@ -173,6 +175,18 @@ def _parts(entries: Sequence[_Entry], heading: Sequence[str], dialect: Dialect) 
     ]
     fitting = (parts for parts in found if fitting_form([entry.row(parts[1]) for entry in entries[parts[0] :]]))
     return next(fitting, found[0])
+
+
+def _require_heading(heading: Sequence[str], line: Line, path: str, dialect: Dialect) -> None:
+    """Refuse a row of numbers without names in which something else is wrong, which looks like a heading."""
+    values = [_is_value(cell, dialect) for cell in heading]
+    numbers = any(is_number(cell.replace(",", ".")) for cell in heading[1:])  # whatever the decimal mark
+    if heading[0] and values[0] and numbers and not all(values):
+        wrong = heading[values.index(False)]
+        raise DamagedDataError(
+            f"{path} has {wrong!r} instead of a number in line {line.number}; correct it, or leave it empty if the "
+            "pair is missing. If that line is a heading, give its first cell a name."
+        )
 
 
 def _has_words(entries: Sequence[_Entry], dialect: Dialect) -> bool:
