@@ -150,7 +150,7 @@ def test_history_and_reasons(matrix, fitted):
     assert PatternSearchMDS(max_epochs=0).fit(matrix).n_epochs_ == 0
     exact = squareform(pdist(np.array([[0.0], [1.0], [3.0]])))
     start = np.array([[0.0], [1.0], [3.0]])
-    assert PatternSearchMDS(1, radius=1.0).fit(exact, init=start).normalized_stress_ == 0
+    assert PatternSearchMDS(1, radius=1.0).fit(exact, init=start).normalized_stress_ < 1e-15  # rounding of a moved map
 
 
 def test_a_monotone_solve_never_rises(matrix):
