@@ -179,6 +179,7 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
     given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
     configuration = {**config.as_dict(), "init": given}
     identity = context.attach(check.n, check.dtype, check.digest, configuration)
+    context.tell(StageEvent("compilation"))
     warm_up(source, config, context.executor)
     if isinstance(init, str):
         warm_up_start(wanted_start(init, source, config), config, source.dtype.name, context.executor)

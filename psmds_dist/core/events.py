@@ -45,8 +45,9 @@ class StageEvent:
     Attributes
     ----------
     stage : str
-        ``"check"``, ``"start"``, ``"epochs"``, ``"polish"`` or ``"stress"``; of landmark fits also ``"panel"``,
-        ``"landmarks"``, ``"placement"``, ``"refinement"`` and ``"evaluation"``; of stores ``"writing"``.
+        ``"check"``, ``"compilation"`` (short once kernels are cached), ``"start"``, ``"epochs"``, ``"polish"`` or
+        ``"stress"``; of landmark fits also ``"panel"``, ``"landmarks"``, ``"placement"``, ``"refinement"`` and
+        ``"evaluation"``; of stores ``"writing"``.
     done : int
         Parts that are done.
     total : int or None

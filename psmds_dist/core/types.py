@@ -71,9 +71,9 @@ class Suspicion:
                 f"{share:.2g} of the root mean square"
             )
         if self.missing:
-            share = self.missing / self.pairs
+            share, verb = self.missing / self.pairs, "is" if self.missing == 1 else "are"
             warn_user(
-                f"{self.missing:,} of the {self.pairs:,} pairs of {what} are missing ({share:.2%}); maps and their "
+                f"{self.missing:,} of the {self.pairs:,} pairs of {what} {verb} missing ({share:.2%}); maps and their "
                 "stress are of the others"
             )
         if self.like_similarities:

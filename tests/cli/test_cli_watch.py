@@ -152,7 +152,7 @@ def test_a_fit_logs_one_object_a_line(place):
     for column in ("epoch", "radius", "mse", "moved"):
         np.testing.assert_array_equal([record[column] for record in epochs], history[column])
     stages = [record["stage"] for record in records if record["event"] == "stage"]
-    assert list(dict.fromkeys(stages)) == ["check", "start", "epochs", "stress"]
+    assert list(dict.fromkeys(stages)) == ["check", "compilation", "start", "epochs", "stress"]
 
 
 @pytest.mark.parametrize(

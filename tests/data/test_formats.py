@@ -191,7 +191,7 @@ def test_missing_values_of_nullable_frames_are_missing(matrix):
     with pytest.raises(InputError, match=r"known in one order only, the first 2 \(id '1e5'\)"):
         PatternSearchMDS().fit(frame)
     frame.iloc[5, 2] = pandas.NA
-    with pytest.warns(DissimilarityWarning, match="1 of the 780 pairs of the matrix are missing"):
+    with pytest.warns(DissimilarityWarning, match="1 of the 780 pairs of the matrix is missing"):
         PatternSearchMDS(max_epochs=0, init="random", polish=False).fit(frame)
 
 
