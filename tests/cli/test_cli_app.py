@@ -155,7 +155,7 @@ def test_faults_are_sentences(place):
         (("info", "nowhere"), "does not exist"),
         (("quality", "d.zarr"), "holds dissimilarities; give the result of a fit"),
         (("quality", "m.zarr", "--matrix", "nowhere"), "nowhere does not exist"),
-        (("export", "m.zarr", "map.xlsx"), "must end in .csv, .tsv or .npy"),
+        (("export", "m.zarr", "map.xlsx"), "must end in one of .csv, .tsv, .npy, .parquet"),
         (("export", "m.zarr", "no/such/place.csv"), "no/such/place.csv cannot be written; create its directory first"),
         (("export", "m.zarr", "no/such/place.npy"), "no/such/place.npy cannot be written; create its directory first"),
         (("dance",), "No such command 'dance'"),

@@ -151,7 +151,7 @@ def test_ctrl_c_stays_an_interrupt_after_the_library_is_imported():
     """It replaces the handler when it is imported."""
     code = """
 import signal
-from psmds_dist.deploy.extras import extra
+from psmds_dist.utils.extras import extra
 extra("dask_jobqueue", "slurm", "a test")
 try:
     signal.raise_signal(signal.SIGINT)

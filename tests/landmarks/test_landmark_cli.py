@@ -249,7 +249,7 @@ def test_faults_are_sentences(place, points):
         ),
         (("transform", "matrix.zarr", "new.npy", "x.npy"), "holds dissimilarities; give the result of a fit"),
         (("transform", "map.zarr", "narrow.npy", "x.npy"), "X has 3 features, but LandmarkMDS is expecting 4 features"),
-        (("transform", "map.zarr", "new.npy", "x.xls"), "must end in .csv, .tsv or .npy"),
+        (("transform", "map.zarr", "new.npy", "x.xls"), "must end in one of .csv, .tsv, .npy, .parquet"),
         (("transform", "map.zarr", "text.npy", "x.npy"), "text.npy"),
         (("panel", "points.npy", "p.zarr", *euclidean, "-S", 151), "at most the number of points, 150, not 151"),
         (("panel", "points.npy", "map.zarr", *euclidean, "-S", 40), "map.zarr"),

@@ -580,6 +580,7 @@ def test_landmarks_are_chosen_that_know_each_other(selection, form):
         LandmarkMDS(n_landmarks=60, selection=selection, random_state=0, **more).fit(X)
 
 
+@pytest.mark.filterwarnings("ignore:1 of the 33,670 pairs")
 def test_missing_pairs_and_a_full_refinement_do_not_go_together():
     t = matrix().copy()
     t[200, 201] = t[201, 200] = np.nan

@@ -137,8 +137,8 @@ def test_what_is_slow_saturates_first(slow, what):
 
 def test_a_plan_without_data_is_refused_like_a_run():
     rows = rows_of(1_000_000, None, 2)
-    with pytest.raises(BudgetError, match=r"a map of 1,000,000 points in 2 dimensions needs .* MiB .*landmarks"):
-        plan_of(rows, 2, 1000, 10**6)
+    with pytest.raises(BudgetError, match=r"a map of 1,000,000 points in 10 dimensions needs .* MiB .*landmarks"):
+        plan_of(rows, 10, 1000, 10**6)
     plan = plan_of(rows, 2, 1000, 2**33)
     job = job_of(plan, 2, 16)
     assert (job.n, job.workers, job.threads, job.start, job.local) == (1_000_000, 1000, 16, "landmarks", False)

@@ -15,9 +15,9 @@ from sklearn.manifold import smacof
 from psmds_dist import PatternSearchMDS
 from psmds_dist.core.config import GUIDED_FROM
 from psmds_dist.core.stress import disparity
+from psmds_dist.kernels import pairs
 from psmds_dist.kernels.descent import descend
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver import search as module
 from psmds_dist.solver.search import ENOUGH, MOVED, ROUND, Evidence, descents_of, search
 
 
@@ -236,7 +236,7 @@ def test_every_other_hop_puts_a_few_of_the_worst_points_elsewhere(monkeypatch):
         descend(rows, x, *others)
         ended.append((x.copy(), others[-1].copy()))
 
-    monkeypatch.setattr(module, "descend", noting)
+    monkeypatch.setattr(pairs, "descend", noting)
     n = 100
     t = squareform(np.random.default_rng(3).uniform(0, 1, n * (n - 1) // 2))
     searched(t, 2, descents=2 * ROUND)

@@ -191,7 +191,9 @@ def test_an_owner_on_another_machine_that_shows_life_keeps_its_path(tmp_path, qu
 
     def beat():
         for count in itertools.count(2):
-            file.write_bytes(file.read_bytes()[:-24] + f"{count:012d} later.....\n".encode())
+            with file.open("r+b") as record:  # in place, as an owner writes it
+                record.seek(-24, os.SEEK_END)
+                record.write(f"{count:012d} later.....\n".encode())
             if ended.wait(0.1):
                 return
 
