@@ -123,7 +123,7 @@ def _checked(data: Data, landmarks: Ints, context: RunContext, clock: Clock) -> 
     clock.leave_out()
     told = partial(context.tell_part, "check")
     check = checked(matrix, context.executor, ids=context.ids, memory_limit=context.limit, on_progress=told)
-    require_complete(check, "a full refinement (--refine full)")
+    require_complete(check, "a full refinement (--refine full)", "embed through landmarks without a full refinement")
     refuse_huge(check.highest, matrix.dtype, None, data.trusted().entries(landmarks))
     clock.end("check")
     return check

@@ -93,7 +93,7 @@ class MatrixChecker(Checker[GroupScan, Scan, InputCheck]):
         return judge.result()
 
 
-def require_complete(check: InputCheck, what: str) -> None:
+def require_complete(check: InputCheck, what: str, advice: str = "leave out points") -> None:
     """Refuse a matrix with missing pairs for what needs all of them.
 
     Raises
@@ -103,8 +103,8 @@ def require_complete(check: InputCheck, what: str) -> None:
     """
     if check.missing:
         raise InputError(
-            f"{check.missing:,} pairs of the matrix are missing (NaN), but {what} needs all of them: fill them in, or "
-            "leave out points."
+            f"the matrix misses {check.missing:,} of its {check.suspicion.pairs:,} pairs (NaN), but {what} needs all "
+            f"of them: fill them in, or {advice}."
         )
 
 
