@@ -120,5 +120,5 @@ def test_the_recipe_with_tls(shared):
             connect(address.replace("tls", "tcp"))
         with pytest.raises(InputError, match="does not have the certificate in .*foreign: pass --tls"):
             connect(scheduler_file=shared / "encrypted.json", tls=shared / "foreign")
-        with pytest.raises(InputError, match="does not use TLS: leave out --tls, or start it with TLS"):
+        with pytest.raises(InputError, match="does not use TLS: leave out --tls, or start it with --tls"):
             connect(address.replace("tls", "tcp"), tls=shared / "tls")

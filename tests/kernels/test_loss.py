@@ -56,7 +56,8 @@ def compare_with_oracle(loss: str, dtype: str, *, n, dims, kind, gaps, zero, pow
     errors, gains = kernels_of(rule, pairs.scale).propose(rows, points, points, lines, radius, np.arange(dims))
     wanted = exact.gains(rule, x, radius)
     wanted_errors = [exact.costs(rule, x, i, x[i]) for i in points]
-    tolerance = 1e-10 if dtype == "float64" else 3e-5
+    single = 3e-4 if rule.divides else 3e-5  # quotients of near pairs lose digits
+    tolerance = 1e-10 if dtype == "float64" else single
     size = max(1.0, np.abs(wanted).max(), np.max(wanted_errors))
     assert_allclose(errors, wanted_errors, atol=tolerance * size)
     assert_allclose(gains, wanted, atol=tolerance * size)

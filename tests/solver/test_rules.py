@@ -86,8 +86,9 @@ def test_two_batches_with_a_few_bridges_are_recovered():
     assert procrustes(points, found.embedding)[2] < 1e-6
 
 
-@pytest.mark.parametrize("loss", ["huber", pytest.param("absolute", marks=pytest.mark.wide)])
-def test_robust_losses_survive_garbage(loss):
+@pytest.mark.parametrize(("loss", "bound"), [("huber", 1.5), pytest.param("absolute", 2, marks=pytest.mark.wide)])
+def test_robust_losses_survive_garbage(loss, bound):
+    """Normal noise makes least absolute errors vary pi / 2 times as much as least squares."""
     points, pairs = planar(100, 0.0, seed=3)
     rng = np.random.default_rng(4)
     wrong = np.triu(rng.random((100, 100)) < 0.05, 1)
@@ -100,7 +101,7 @@ def test_robust_losses_survive_garbage(loss):
         for t, rule in ((clean, PairRule()), (spoilt, PairRule()), (spoilt, PairRule(loss, unit=0.03)))
     )
     assert squared > 50 * undisturbed
-    assert robust < 1.5 * undisturbed
+    assert robust < bound * undisturbed
 
 
 def test_distances_within_bounds_cost_nothing():
