@@ -289,6 +289,7 @@ def needs(dask_scheduler):
 
 
 def test_the_scheduler_sees_that_workers_asked_directly_are_needed(executor, client, asked):
+    gc.collect()  # tasks of other executors go with them
     wait_for(lambda: client.run_on_scheduler(needs)[0])
     list(executor.map(total, BLOCKS))
     wait_for(lambda: client.run_on_scheduler(needs) == (False, []))
