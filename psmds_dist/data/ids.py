@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -33,26 +34,43 @@ def read_ids(path: str | os.PathLike[str], n: int) -> list[str]:
     list of str
     """
     place = Path(path)
+    what = f"the ids file {place}"
+    with _readable(what):
+        names = _read_npy(place) if place.suffix.lower() == ".npy" else [line[0] for line in _lines(place, n)]
+    return check_ids(names, n, what)
+
+
+def read_lines(place: Path, n: int, what: str) -> list[list[str]]:
+    """Cells of a file with a line for each of ``n`` points, as `read_ids` reads it, without blanks and apostrophes.
+
+    Raises
+    ------
+    InputError
+        Begins with ``what`` when the file cannot be read.
+    """
+    with _readable(what):
+        return _lines(place, n)
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Turn errors of reading into sentences."""
     try:
-        names = _read(place)
+        yield
     except FileNotFoundError:
-        raise InputError(f"the ids file {place} does not exist; give a text, .csv, .tsv or .npy file.") from None
+        raise InputError(f"{what} does not exist; give a text, .csv, .tsv or .npy file.") from None
     except (ValueError, EOFError, csv.Error) as error:
-        raise InputError(f"the ids file {place} cannot be read ({error}); save it as UTF-8 text.") from None
-    if place.suffix.lower() in DELIMITERS and len(names) == n + 1:
-        names = names[1:]
-    return check_ids(names, n, f"the ids file {place}")
+        raise InputError(f"{what} cannot be read ({error}); save it as UTF-8 text.") from None
 
 
-def _read(place: Path) -> list[str]:
-    suffix = place.suffix.lower()
-    if suffix == ".npy":
-        return _read_npy(place)
+def _lines(place: Path, n: int) -> list[list[str]]:
     text = place.read_text(encoding="utf-8-sig")
-    if suffix in DELIMITERS:
-        rows = csv.reader(io.StringIO(text), delimiter=DELIMITERS[suffix])
-        return [of_cell(row[0].strip()) for row in rows if row]
-    return [line.strip() for line in text.rstrip().split("\n")]  # splitlines would also split at other characters
+    delimiter = DELIMITERS.get(place.suffix.lower())
+    if delimiter is None:  # splitlines would also split at other characters
+        return [[line.strip()] for line in text.rstrip().split("\n")]
+    table = csv.reader(io.StringIO(text.rstrip(" \r\n")), delimiter=delimiter)
+    lines = [[of_cell(cell.strip()) for cell in line] for line in table if line]
+    return lines[1:] if len(lines) == n + 1 else lines
 
 
 def _read_npy(place: Path) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,9 +14,8 @@ from numpy.typing import NDArray
 from psmds_dist.core.arrays import as_array, is_masked
 from psmds_dist.core.types import InputError
 from psmds_dist.data.coordinates import Coordinates
-from psmds_dist.data.ids import DELIMITERS, check_ids
+from psmds_dist.data.ids import check_ids, read_lines
 from psmds_dist.data.sources import load_npy
-from psmds_dist.utils.text import of_cell
 
 Labels = NDArray[Any]
 
@@ -80,30 +77,14 @@ def _missing(labels: Labels) -> NDArray[np.bool_]:
 
 
 def _read(place: Path, n: int, ids: Sequence[str] | None) -> Labels:
-    lines = _cells(place)
-    if place.suffix.lower() in DELIMITERS and len(lines) == n + 1:
-        lines = lines[1:]
+    lines = read_lines(place, n, f"the file of labels {place}")
     if len(lines) != n:
         raise InputError(f"{place} has {len(lines)} labels for {n} points; give one a line, in their order.")
-    labels = _numbers_or_text([of_cell(line[-1]) for line in lines])
+    labels = _numbers_or_text([line[-1] for line in lines])
     if all(len(line) > 1 for line in lines):
-        names = check_ids([of_cell(line[0]) for line in lines], n, str(place))
+        names = check_ids([line[0] for line in lines], n, str(place))
         labels = Coordinates(str(place), labels, names, what="labels").ordered(ids).values
     return _checked(labels, n, str(place))
-
-
-def _cells(place: Path) -> list[list[str]]:
-    """Cells of the lines of a file; without the empty lines at its end."""
-    try:
-        text = place.read_text(encoding="utf-8-sig").rstrip()
-        if place.suffix.lower() not in DELIMITERS:
-            return [[line.strip()] for line in text.split("\n")]
-        table = csv.reader(io.StringIO(text), delimiter=DELIMITERS[place.suffix.lower()])
-        return [[cell.strip() for cell in line] for line in table if line]
-    except FileNotFoundError:
-        raise InputError(f"the file of labels {place} does not exist; give a text, .csv, .tsv or .npy file.") from None
-    except (ValueError, csv.Error) as error:
-        raise InputError(f"the file of labels {place} cannot be read ({error}); save it as UTF-8 text.") from None
 
 
 def _numbers_or_text(labels: Sequence[str]) -> Labels:

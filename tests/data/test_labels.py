@@ -85,3 +85,10 @@ def test_a_binary_file_is_no_list_of_labels(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"a.txt cannot be read .*; save it as UTF-8 text"):
         labels_for(tmp_path / "a.txt", 3)
+
+
+def test_an_empty_label_at_the_end_of_a_table_is_missing(tmp_path):
+    place = tmp_path / "labels.tsv"
+    place.write_text("id\tkind\nb\tx\na\ty\nc\t\n")
+    with pytest.raises(InputError, match=r"labels\.tsv has no label for 1 points"):
+        labels_for(place, 3, ["a", "b", "c"])
