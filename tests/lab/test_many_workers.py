@@ -13,12 +13,6 @@ pytestmark = pytest.mark.cluster
 WORKERS = 32
 
 
-def blocks_held():
-    from psmds_dist.data.cache import _HELD
-
-    return sum(len(rows._slot) for rows in _HELD.values())
-
-
 def test_32_workers_give_the_same_bits(tmp_path):
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(14_000, 3)))  # 99 blocks
     source = open_points(str(tmp_path / "points.npy"), "euclidean")
@@ -26,6 +20,12 @@ def test_32_workers_give_the_same_bits(tmp_path):
     alone = PatternSearchMDS(n_jobs=2, **settings).fit(source)
     setting("start-timeout")  # reads the defaults, before one is overridden
     busy = set()
+
+    def blocks_held():  # a function of this module would make workers import it, and with it all of the estimator
+        from psmds_dist.data.cache import _HELD
+
+        return sum(len(rows._slot) for rows in _HELD.values())
+
     with dask.config.set({"psmds.start-timeout": 900}), local_client(WORKERS, 1) as client:
 
         def on_epoch(event):
