@@ -62,14 +62,14 @@ def distances(
     source: RowSource
     parameters = graph.parameters(metric)
     if metric == GEODESIC:
-        source = open_geodesics(points, **parameters, ids=output.ids, dtype=dtype)
+        source = open_geodesics(points, **parameters, ids=output.ids, dtype=_row_type(dtype))
         output = replace(output, ids=None)
         _note_left_out(source, output)
     else:
-        source = open_points(points, metric, dtype=dtype)
+        source = open_points(points, metric, dtype=_row_type(dtype))
     if not output.quiet and seem_dissimilarities(points):
         print_note(f"{points} looks like a dissimilarity matrix; 'psmds ingest' stores it as such")
-    _write_store(partial(build, metric=metric), source, target, output, cluster)
+    _write_store(partial(build, metric=metric, dtype=dtype), source, target, output, cluster)
 
 
 def _note_left_out(source: Geodesics, output: TargetOptions) -> None:
@@ -123,14 +123,23 @@ def ingest(
     from psmds_dist.ingest.build import build
 
     write = partial(
-        build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal, disconnected=disconnected
+        build,
+        similarity=similarity,
+        symmetrize=symmetrize,
+        triangle=triangle,
+        zero_diagonal=zero_diagonal,
+        disconnected=disconnected,
+        dtype=dtype,
     )
-    if similarity is None:
-        source = open_matrix(matrix, dtype, format)
-    else:
-        source = open_matrix(matrix, "float64", format)
-        write = partial(write, similarity=similarity, dtype=dtype)
+    source = open_matrix(matrix, _row_type(dtype) if similarity is None else "float64", format)
     _write_store(write, source, target, output, cluster)
+
+
+def _row_type(dtype: str) -> str:
+    """Type of the rows that a store of some type is made of."""
+    from psmds_dist.data.encoding import HALF_SIZES
+
+    return "float32" if dtype in HALF_SIZES else dtype
 
 
 def _write_store(
@@ -142,6 +151,7 @@ def _write_store(
 ) -> None:
     """Write a checked store; ``write`` is `psmds_dist.build` with the options of the command."""
     from psmds_dist.core.layout import format_bytes
+    from psmds_dist.data.store import open_rows
 
     with open_executor(cluster, quiet=output.quiet) as executor:
         hint_at_unfinished_store(target)
@@ -158,6 +168,9 @@ def _write_store(
                 memory_limit=memory_limit(cluster, executor),
                 on_progress=show,
             )
-    size = format_bytes(check.n**2 * int(check.dtype.removeprefix("float")) // 8)
+    stored = open_rows(target)
+    size = format_bytes(stored.array.nbytes)
     known = f", {check.known_pairs:,} known pairs" if check.missing else ""
     output.say(f"{target}: {check.n:,} points{known}, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+    if rounding := stored.encoding.describe(check.rms, check.highest):
+        output.say(f"{stored.array.dtype} rounded the dissimilarities {rounding}.")

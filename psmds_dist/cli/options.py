@@ -243,7 +243,12 @@ class RunOptions(TargetOptions):
 
 
 dtype_option = click.option(
-    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Type of the rows."
+    "--dtype",
+    type=click.Choice(["float32", "float64", "float16", "uint16"]),
+    default="float32",
+    show_default=True,
+    help="Type of the store. float16 and uint16 (multiples of a unit, chosen by the largest in a pass of its own) take "
+    "half of the space of float32, and rows are read as such; how far they were rounded is printed.",
 )
 disconnected_option = click.option(
     "--disconnected",

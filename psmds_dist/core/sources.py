@@ -29,12 +29,15 @@ class ReadProfile:
         How many times over a read holds the rows it brings, its target included.
     read_amplification : float
         How often a pass in single blocks reads every stored byte.
+    stored_share : float
+        Bytes that are stored for each byte delivered.
     """
 
     rows_per_chunk: int = 1
     scratch_bytes: int = 0
     read_copies: int = 1
     read_amplification: float = 1.0
+    stored_share: float = 1.0
 
 
 class RowSource(ABC):

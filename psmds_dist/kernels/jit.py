@@ -145,6 +145,14 @@ def kernel(function: Function) -> Function:
     return compiled
 
 
+def serial(function: Function) -> Function:
+    """Compile a loop for one thread, which other threads may run meanwhile; kept on disk as kernels are."""
+    compiled: Function = numba.njit(nogil=True, error_model="numpy")(function)
+    if not numba.config.DISABLE_JIT:
+        compiled._cache = _cache_of(function)  # type: ignore[attr-defined]
+    return compiled
+
+
 def _cache_of(function: Function) -> FunctionCache | NullCache:
     """Where the binary of a kernel is kept between processes."""
     try:
