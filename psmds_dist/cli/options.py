@@ -242,6 +242,18 @@ class RunOptions(TargetOptions):
     )
 
 
+METRIC_HELP = (
+    "Metric of scipy.spatial.distance.cdist, geodesic, or a function to import, such as "
+    "rapidfuzz.distance.Levenshtein.distance"
+)
+"""What ``--metric`` takes."""
+
+
+def metric_option(**settings: Any) -> Decorator:
+    """Option of the metric, with further arguments of `click.option`."""
+    return click.option("--metric", help=f"{METRIC_HELP}.", **settings)
+
+
 dtype_option = click.option(
     "--dtype",
     type=click.Choice(["float32", "float64", "float16", "uint16"]),

@@ -167,6 +167,11 @@ def available_threads() -> int:
     return limit if "NUMBA_NUM_THREADS" in os.environ else min(limit, _usable_cpus())
 
 
+def current_threads() -> int:
+    """Threads that kernels run on here and now."""
+    return int(numba.get_num_threads())
+
+
 @cache
 def _usable_cpus() -> int:
     return usable_cpus()
