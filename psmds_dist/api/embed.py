@@ -17,27 +17,27 @@ from psmds_dist.api.export import MapTable
 from psmds_dist.api.init import Start, choose_start, memory_of_run, wanted_start, warm_up_start
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
-from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig
+from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SMALL_POINTS, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.rules import PLAIN, PairRule
-from psmds_dist.core.sources import RowSource, require_square
+from psmds_dist.core.sources import RowSource, WrappedSource, require_square
 from psmds_dist.core.stress import Stress
+from psmds_dist.core.transformations import degeneracy
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
 from psmds_dist.data.paired import PairedRows
 from psmds_dist.ingest.paired import check_rows, warn_of_few_pairs
-from psmds_dist.kernels.pairs import kernels_of
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
-from psmds_dist.solver.epoch import Objective
+from psmds_dist.solver.optimal import Scaling, objective_of
+from psmds_dist.solver.schedule import Schedule
 from psmds_dist.solver.search import Evidence
 from psmds_dist.solver.solve import Solution, solve
 from psmds_dist.solver.state_file import Arrays, Identity
-from psmds_dist.solver.tasks import CachedRows
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 
@@ -113,6 +113,11 @@ class Embedding:
         return not self.config.bad_moves and self.solution.stop_reason is StopReason.EPOCHS
 
     @property
+    def degeneracy(self) -> str:
+        """What makes the map meaningless though its stress is low; empty where nothing does."""
+        return degeneracy(self.solution.embedding, self.solution.disparities)
+
+    @property
     def advice(self) -> str:
         """What to do where the map is not what was asked for; empty where it is."""
         if self.certificate_missing:
@@ -153,7 +158,8 @@ def embed(
         on_epoch=on_epoch,
         on_event=on_event,
     )
-    plan = plan_run(source, config, context, init)
+    planned = source if config.rule.transform is None else WrappedSource(source)  # the solve keeps rows of its own
+    plan = plan_run(planned, config, context, init)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
     work = partial(_embed, source, config, context, plan, init)
@@ -182,9 +188,12 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
     context.tell(StageEvent("compilation"))
     warm_up(source, config, context.executor)
     if isinstance(init, str):
-        warm_up_start(wanted_start(init, source, config), config, source.dtype.name, context.executor)
+        as_given = replace(config, rule=replace(config.rule, transform=None))
+        warm_up_start(wanted_start(init, source, config), as_given, source.dtype.name, context.executor)
     context.tell(StageEvent("start"))
-    find = partial(_find_start, init, source, config, context)
+    schedule = Schedule(config, check.rms, source.layout, source.dtype)
+    scaling = Scaling.of(source, config.rule, context.executor, schedule, plan.budget)
+    find = partial(_find_start, init, source, config, context, scaling)
     begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
     first = config if config.radius is not None else replace(config, radius=begin.radius)
     task = partial(
@@ -194,8 +203,9 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
         scale=check.rms,
         budget=plan.budget,
         on_epoch=context.on_epoch,
+        scaling=scaling,
     )
-    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin)))
+    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin, source.n)))
     tasks = [partial(task, config=first, start=begin.x), *(partial(task, config=other) for other in others)]
     solution, stresses, solving = _best_of_sound(tasks, context)
     context.recorder.end(solution.stop_reason)
@@ -217,11 +227,16 @@ SOLVES = {"quick": 1, "default": 1, "best": 4}
 """Solves of each effort where one takes many passes over the matrix."""
 
 
-def _solves(config: SolverConfig, begin: Start) -> int:
+TRANSFORMED_SOLVES = {"quick": 1, "default": 8, "best": 32}
+"""The same of small matrices whose dissimilarities are transformed: a search does not do that."""
+
+
+def _solves(config: SolverConfig, begin: Start, n: int) -> int:
     """Number of solves: a search has tried many starts already, and one that was given is wanted."""
-    if begin.evidence is not None:
+    solves = SOLVES if config.rule.transform is None or n > SMALL_POINTS else TRANSFORMED_SOLVES
+    if begin.evidence is not None and solves is SOLVES:
         return 1
-    return config.n_init if isinstance(config.n_init, int) else 1 if begin.name == "given" else SOLVES[config.effort]
+    return config.n_init if isinstance(config.n_init, int) else 1 if begin.name == "given" else solves[config.effort]
 
 
 def _saved_start(find: Callable[[], Start], stream: CheckpointStream) -> tuple[Start, float]:
@@ -288,7 +303,7 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
         found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
         seconds += found.seconds
         stresses.append(found.stress.normalized_stress)
-        if best is None or found.stress.error < best.stress.error:
+        if best is None or found.merit < best.merit:
             best = found
         if found.stop_reason.ends_all_starts:
             return replace(best, stop_reason=found.stop_reason), stresses, seconds
@@ -310,10 +325,14 @@ def _finished(best: Solution, stresses: list[float], seconds: float) -> Arrays:
     return {**best.as_arrays(), "stresses": np.array(stresses), "spent": np.float64(seconds)}
 
 
-def _find_start(init: str | Floats, source: RowSource, config: SolverConfig, context: RunContext) -> Start:
-    """Find the start."""
+def _find_start(
+    init: str | Floats, source: RowSource, config: SolverConfig, context: RunContext, scaling: Scaling | None
+) -> Start:
+    """Find the start, of the disparities to begin with where dissimilarities are transformed."""
     if not isinstance(init, str):
         return Start(init, None, "given")
+    if scaling is not None:
+        source, config = scaling.disparities(source), replace(config, rule=replace(config.rule, transform=None))
     return choose_start(init, source, config, context.executor, context.limit)
 
 
@@ -343,7 +362,7 @@ def measure(
             rule = replace(rule, gaps=not np.isfinite(sums).all())
         if rule != PLAIN:
             check = check_rows(source, rule, executor, memory_limit=plan.limit)
-            sums = _sums(source, x, executor, plan, rule, check.rms)
+            sums = _sums(source, x, executor, plan, replace(rule, gaps=check.missing > 0), check.rms)
         return Stress.from_row_sums(sums)
     finally:
         executor.close()
@@ -351,8 +370,10 @@ def measure(
 
 def _sums(source: RowSource, x: Floats, executor: Executor, plan: Plan, rule: PairRule, scale: float) -> Floats:
     """Row sums of a map by a rule."""
-    objective = Objective(CachedRows(source, plan.budget), executor, kernels_of(rule, scale))
-    return objective.measure(np.ascontiguousarray(x.T))
+    schedule = Schedule(SolverConfig(n_components=x.shape[1]), scale, source.layout, source.dtype)
+    scaling = Scaling.of(source, rule, executor, schedule, plan.budget)
+    lines = np.ascontiguousarray(x.T)
+    return objective_of(source, rule, executor, scale, plan.budget, scaling).fitted(lines).measure(lines)
 
 
 def usable_map(embedding: Any, n: int, name: str = "embedding") -> Floats:

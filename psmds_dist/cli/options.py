@@ -191,13 +191,32 @@ class RuleOptions:
         help="Weigh each pair by this power of its dissimilarity; -1 is Sammon's mapping.",
     )
 
+    transform: str | None = option(
+        "--transform",
+        help="Compare distances with a fitted function of the dissimilarities: ratio, interval, spline (a smooth one), "
+        "or ordinal (any that never falls: non-metric scaling).",
+    )
+    ties: str = option(
+        "--ties",
+        default="primary",
+        show_default=True,
+        help="With --transform ordinal: whether equal dissimilarities may have different disparities (primary) or not "
+        "(secondary).",
+    )
+
     @property
     def rule(self) -> PairRule:
         """Rule of the pairs."""
         from psmds_dist.core.rules import PairRule
 
-        weighted, bounded = self.weights is not None, self.upper is not None
-        return PairRule(self.loss, power=self.weight_power, weighted=weighted, bounded=bounded)
+        return PairRule(
+            self.loss,
+            power=self.weight_power,
+            weighted=self.weights is not None,
+            bounded=self.upper is not None,
+            transform=self.transform,
+            ties=self.ties,
+        )
 
     @property
     def beside(self) -> dict[str, str]:

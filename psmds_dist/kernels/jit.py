@@ -139,7 +139,16 @@ def tile(function: Function) -> Function:
 
 def kernel(function: Function) -> Function:
     """Compile a parallel loop over rows, with the binary kept on disk where that is possible."""
-    compiled: Function = numba.njit(parallel=True, nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
+    return _kept(function, parallel=True)
+
+
+def serial_kernel(function: Function) -> Function:
+    """Compile a loop that threads which read rows may run beside a parallel one."""
+    return _kept(function, parallel=False)
+
+
+def _kept(function: Function, *, parallel: bool) -> Function:
+    compiled: Function = numba.njit(parallel=parallel, nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
     if not numba.config.DISABLE_JIT:  # else it is the function itself
         compiled._cache = _cache_of(function)  # type: ignore[attr-defined]
     return compiled
