@@ -21,6 +21,7 @@ from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SMALL_POINTS, 
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.region import Region
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.sources import RowSource, WrappedSource, require_square
 from psmds_dist.core.stress import Stress
@@ -31,7 +32,7 @@ from psmds_dist.data.cache import stored
 from psmds_dist.data.paired import PairedRows
 from psmds_dist.ingest.paired import check_rows, warn_of_few_pairs
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
-from psmds_dist.planning.memory import Plan, checking, require
+from psmds_dist.planning.memory import Plan, checking, require, with_region
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
 from psmds_dist.solver.optimal import Scaling, objective_of
 from psmds_dist.solver.schedule import Schedule
@@ -41,7 +42,13 @@ from psmds_dist.solver.state_file import Arrays, Identity
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 
-def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init: str | Floats = "random") -> Plan:
+def plan_run(
+    source: RowSource,
+    config: SolverConfig,
+    context: RunContext,
+    init: str | Floats = "random",
+    region: Region | None = None,
+) -> Plan:
     """Decide how memory is spent, or refuse.
 
     Raises
@@ -56,6 +63,8 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init:
     start = wanted_start(init, source, config) if isinstance(init, str) else "random"
     needs = memory_of_run(start, source, config, context.executor)
     workers = context.executor.n_workers
+    if region is not None:
+        needs = with_region(needs, config.n_components, here=context.executor.in_process)
     require(context.limit, needs, checking(stored(source), workers, here=context.executor.in_process))
     return Plan.of(context.limit, needs, workers, source.read_profile.read_amplification)
 
@@ -100,6 +109,9 @@ class Embedding:
     peak_memory: dict[str, int] = field(default_factory=dict)
     """Peak resident bytes of each process that worked."""
 
+    region: Region | None = None
+    """Where points had to be; None where they were free."""
+
     over: dict[str, int] = field(default_factory=dict)
     """Bytes by which some of them took more than planned, see `psmds_dist.planning.memory.exceeded`."""
 
@@ -134,6 +146,7 @@ def embed(
     memory_limit: Any = None,
     ids: list[str] | None = None,
     init: str | Floats = "auto",
+    region: Region | None = None,
     on_epoch: OnEpoch | None = None,
     on_event: OnEvent = ignore,
     on_plan: Callable[[Plan], object] | None = None,
@@ -158,16 +171,31 @@ def embed(
         on_epoch=on_epoch,
         on_event=on_event,
     )
+    config = config if region is None else _along_axes(config)
     planned = source if config.rule.transform is None else WrappedSource(source)  # the solve keeps rows of its own
-    plan = plan_run(planned, config, context, init)
+    plan = plan_run(planned, config, context, init, region)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
-    work = partial(_embed, source, config, context, plan, init)
+    work = partial(_embed, source, config, context, plan, init, region)
     embedding, memory = context.run(plan, source, work)
     return replace(embedding, peak_memory=memory.peak, over=memory.over)
 
 
-def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: Plan, init: str | Floats) -> Embedding:
+def _along_axes(config: SolverConfig) -> SolverConfig:
+    """Configuration of a solve in a region: a step along an axis can be filtered, one against a gradient cannot."""
+    if config.moves == "guided":
+        raise InputError("pinned and bounds work with moves along axes: leave moves='guided' (--moves guided) out.")
+    return replace(config, moves="axes")
+
+
+def _embed(
+    source: RowSource,
+    config: SolverConfig,
+    context: RunContext,
+    plan: Plan,
+    init: str | Floats,
+    region: Region | None,
+) -> Embedding:
     """Check, find the start, and solve from all starts."""
     check = check_rows(
         source,
@@ -180,10 +208,12 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
     warn_of_few_pairs(check, config.n_components, context.ids)
     config = replace(config, rule=replace(config.rule, gaps=check.missing > 0))
     _require_near(init, config, check.rms)
-    if not isinstance(init, str):
+    if region is not None:
+        _require_reachable(region, check.rms)
+    elif not isinstance(init, str):
         init = _brought_near(init, check.rms)
     given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
-    configuration = {**config.as_dict(), "init": given}
+    configuration = {**config.as_dict(), "init": given, **({"region": region.digest} if region else {})}
     identity = context.attach(check.n, check.dtype, check.digest, configuration)
     context.tell(StageEvent("compilation"))
     warm_up(source, config, context.executor)
@@ -195,6 +225,8 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
     scaling = Scaling.of(source, config.rule, context.executor, schedule, plan.budget)
     find = partial(_find_start, init, source, config, context, scaling)
     begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
+    if region is not None:  # what was found out about the free map does not hold for the placed one
+        begin = replace(begin, radius=None, evidence=None)
     first = config if config.radius is not None else replace(config, radius=begin.radius)
     task = partial(
         solve,
@@ -202,10 +234,11 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
         executor=context.executor,
         scale=check.rms,
         budget=plan.budget,
+        region=region,
         on_epoch=context.on_epoch,
         scaling=scaling,
     )
-    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin, source.n)))
+    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin, source.n, region)))
     tasks = [partial(task, config=first, start=begin.x), *(partial(task, config=other) for other in others)]
     solution, stresses, solving = _best_of_sound(tasks, context)
     context.recorder.end(solution.stop_reason)
@@ -220,6 +253,7 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
         seconds=seconds + solving,
         versions=versions(),
         identity=identity,
+        region=region,
     )
 
 
@@ -227,16 +261,19 @@ SOLVES = {"quick": 1, "default": 1, "best": 4}
 """Solves of each effort where one takes many passes over the matrix."""
 
 
-TRANSFORMED_SOLVES = {"quick": 1, "default": 8, "best": 32}
-"""The same of small matrices whose dissimilarities are transformed: a search does not do that."""
+UNSEARCHED_SOLVES = {"quick": 1, "default": 8, "best": 32}
+"""The same of a small matrix that no search solves: dissimilarities are transformed, or points have a region."""
 
 
-def _solves(config: SolverConfig, begin: Start, n: int) -> int:
+def _solves(config: SolverConfig, begin: Start, n: int, region: Region | None) -> int:
     """Number of solves: a search has tried many starts already, and one that was given is wanted."""
-    solves = SOLVES if config.rule.transform is None or n > SMALL_POINTS else TRANSFORMED_SOLVES
-    if begin.evidence is not None and solves is SOLVES:
+    searched = config.rule.transform is None and region is None
+    if searched and begin.evidence is not None:
         return 1
-    return config.n_init if isinstance(config.n_init, int) else 1 if begin.name == "given" else solves[config.effort]
+    if isinstance(config.n_init, int):
+        return config.n_init
+    few = SOLVES if searched or n > SMALL_POINTS else UNSEARCHED_SOLVES
+    return 1 if begin.name == "given" else few[config.effort]
 
 
 def _saved_start(find: Callable[[], Start], stream: CheckpointStream) -> tuple[Start, float]:
@@ -267,6 +304,15 @@ def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> Non
         raise InputError(
             f"init reaches out to {reach:g}, more than {MAX_COORDINATE:g} times the root mean square dissimilarity "
             f"({scale:g}): centre it on zero and bring it to the units of the dissimilarities."
+        )
+
+
+def _require_reachable(region: Region, scale: float) -> None:
+    """Refuse a region so far from zero that digits would be lost."""
+    if region.reach > MAX_COORDINATE * scale:
+        raise InputError(
+            f"pinned coordinates or bounds demand coordinates of {region.reach:g}, more than {MAX_COORDINATE:g} times "
+            f"the root mean square dissimilarity ({scale:g}): give them in units of the dissimilarities, around zero."
         )
 
 

@@ -20,10 +20,11 @@ from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.errors import DissimilarityWarning
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.region import Region
 from psmds_dist.core.rules import PairRule
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.deploy.clusters import open_executor
-from psmds_dist.ingest.connected import keep_connected
+from psmds_dist.ingest.connected import keep_connected, rows_kept
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import CheckpointStore, open_checkpoint
 
@@ -116,6 +117,9 @@ class PatternSearchMDS(OnCluster):
     disconnected : {"refuse", "largest"}, default="refuse"
         What to do with a matrix whose known pairs do not join all points, so that components of them have no place
         relative to each other: refuse it, or embed the largest component; `ids_` tells which points that are.
+    bounds : (low, high) or a sequence of n_components of these, default=None
+        Least and greatest coordinate on every axis, or on each, None where there is no bound: ``(0, None)`` keeps all
+        coordinates from being negative. Moves that leave the bounds are not made.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -147,7 +151,8 @@ class PatternSearchMDS(OnCluster):
     Attributes
     ----------
     embedding_ : (n, n_components) ndarray of float64
-        Coordinates: centred, on principal axes in order of falling variance, with fixed signs.
+        Coordinates: centred, on principal axes in order of falling variance, with fixed signs. With ``pinned`` or
+        ``bounds`` they are where these say, as `raw_embedding_` is.
     raw_embedding_ : (n, n_components) ndarray
         The same as the solver left them.
     mse_ : float
@@ -228,6 +233,7 @@ class PatternSearchMDS(OnCluster):
         transform: str | None = None,
         ties: str = "primary",
         disconnected: str = "refuse",
+        bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
@@ -256,6 +262,7 @@ class PatternSearchMDS(OnCluster):
         self.transform = transform
         self.ties = ties
         self.disconnected = disconnected
+        self.bounds = bounds
         self.random_state = random_state
         self.dtype = dtype
         self.symmetrize = symmetrize
@@ -268,7 +275,13 @@ class PatternSearchMDS(OnCluster):
         self.on_epoch = on_epoch
 
     def fit(
-        self, X: Any, y: object = None, init: Floats | None = None, weights: Any = None, upper: Any = None
+        self,
+        X: Any,
+        y: object = None,
+        init: Floats | None = None,
+        weights: Any = None,
+        upper: Any = None,
+        pinned: Any = None,
     ) -> PatternSearchMDS:
         """Embed a dissimilarity matrix.
 
@@ -288,6 +301,10 @@ class PatternSearchMDS(OnCluster):
         upper : like X, optional
             Upper bound of each dissimilarity, infinite where there is none; X holds the lower bounds then. A distance
             between the two costs nothing, another one as much as if the nearer bound were the dissimilarity.
+        pinned : (n, n_components) array_like, optional
+            Coordinates that do not move, in units of the dissimilarities, NaN for those to be found: the places of
+            known points on an older map, or a known position along one axis. The start (``init``) is turned and moved
+            onto them as a whole. Moves are along axes, whatever the number of components.
 
         Returns
         -------
@@ -312,23 +329,31 @@ class PatternSearchMDS(OnCluster):
             When the solve ended before it converged: at ``max_epochs`` (unless that is 0), or because of the cluster.
         """
         with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
-            result = self._embed((X, weights, upper), self.init if init is None else init, checkpoint)
+            result = self._embed((X, weights, upper), self.init if init is None else init, pinned, checkpoint)
             if not result.solution.stop_reason.resumable:
                 checkpoint.remove()
         return self._learn(result)
 
     def fit_transform(
-        self, X: Any, y: object = None, init: Floats | None = None, weights: Any = None, upper: Any = None
+        self,
+        X: Any,
+        y: object = None,
+        init: Floats | None = None,
+        weights: Any = None,
+        upper: Any = None,
+        pinned: Any = None,
     ) -> Floats:
         """Embed a dissimilarity matrix and return the coordinates; arguments as in `fit`."""
-        return self.fit(X, y, init, weights, upper).embedding_
+        return self.fit(X, y, init, weights, upper, pinned).embedding_
 
     @property
     def _n_features_out(self) -> int:
         """Columns of the map, for scikit-learn's names of them."""
         return int(self.embedding_.shape[1])
 
-    def _embed(self, given: tuple[Any, Any, Any], init: str | Floats, checkpoint: CheckpointStore) -> Embedding:
+    def _embed(
+        self, given: tuple[Any, Any, Any], init: str | Floats, pinned: Any, checkpoint: CheckpointStore
+    ) -> Embedding:
         X, weights, upper = given
         config = self._config(checkpoint, weighted=weights is not None, bounded=upper is not None)
         how = {"dtype": self.dtype, "symmetrize": self.symmetrize, "scratch": self.scratch}
@@ -338,9 +363,12 @@ class PatternSearchMDS(OnCluster):
         ):
             self._matrix = path_of(X, source)
             self._beside = paths_beside(source, upper=upper, weights=weights)
+            region = Region.of(source.n, config.n_components, pinned, self.bounds)
             source, names = keep_connected(
                 source, executor, self.disconnected, ids=names, weighted=config.rule.weighted
             )
+            if region is not None and source.n < region.n:
+                region = region.of_points(rows_kept(source))
             return embed(
                 source,
                 config,
@@ -348,6 +376,7 @@ class PatternSearchMDS(OnCluster):
                 memory_limit=self.memory_limit,
                 ids=names,
                 init=init,
+                region=region,
                 on_epoch=self.on_epoch,
                 checkpoint=checkpoint,
             )

@@ -81,12 +81,13 @@ def write_result(
     """
     from psmds_dist.data.store import write_result as write
 
-    solution, stress = result.solution, result.solution.stress
+    solution, stress, region = result.solution, result.solution.stress, result.region
     arrays = {
         "embedding": solution.embedding,
         "raw_embedding": solution.raw_embedding,
         "point_stress": stress.point_stress,
         **({"disparities": solution.disparities} if solution.disparities.size else {}),
+        **({"region/low": region.low, "region/high": region.high} if region else {}),
         **{f"history/{column}": np.ascontiguousarray(solution.history[column]) for column in HISTORY.names or ()},
     }
     attributes = {
@@ -108,6 +109,7 @@ def write_result(
         "error": stress.error,
         "known_pairs": result.check.known_pairs,
         "rule": result.config.rule.as_dict(),
+        **({"pinned_coordinates": int(region.fixed.sum())} if region else {}),
         "run": plain(result.identity),
         "check": result.check.as_dict(),
         "memory_limit": result.plan.limit,

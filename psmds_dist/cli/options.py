@@ -14,6 +14,7 @@ import click
 from psmds_dist.cli.output import Print, start_json_log, status_printer
 
 if TYPE_CHECKING:
+    from psmds_dist.core.region import Region
     from psmds_dist.core.rules import PairRule
 
 Command = Callable[..., None]
@@ -222,6 +223,42 @@ class RuleOptions:
     def beside(self) -> dict[str, str]:
         """Paths of the matrices beside the first one."""
         return {name: path for name, path in {"upper": self.upper, "weights": self.weights}.items() if path is not None}
+
+
+def interval(text: str) -> tuple[float | None, float | None]:
+    """Parse LOW:HIGH; an end that is left out is no bound."""
+    low, colon, high = text.partition(":")
+    with suppress(ValueError):
+        if colon:
+            return float(low) if low.strip() else None, float(high) if high.strip() else None
+    raise click.BadParameter(f"{text!r} is not LOW:HIGH, such as -1:1, or 0: for no upper bound.")
+
+
+@dataclass(frozen=True)
+class RegionOptions:
+    """Where the points of a map may be."""
+
+    pinned: str | None = option(
+        "--pinned",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Coordinates of points that do not move, as 'psmds export' writes them; nan marks a free one.",
+    )
+    bounds: tuple[tuple[float | None, float | None], ...] = option(
+        "--bounds",
+        multiple=True,
+        type=interval,
+        metavar="LOW:HIGH",
+        help="Least and greatest coordinate on every axis, or once for each axis; '0:' for coordinates of at least 0.",
+    )
+
+    def region(self, n: int, n_components: int, ids: list[str] | None) -> Region | None:
+        """Where points may be; None for anywhere."""
+        from psmds_dist.core.region import Region
+        from psmds_dist.data.coordinates import read_pinned
+
+        pinned = None if self.pinned is None else read_pinned(self.pinned, n, ids)
+        bounds = self.bounds[0] if len(self.bounds) == 1 else self.bounds or None
+        return Region.of(n, n_components, pinned, bounds)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import EpochEvent, OnEpoch, OnEvent, StageEvent, ignore
+from psmds_dist.core.region import Region
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical, counted_pairs
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
@@ -36,7 +37,7 @@ class Solution:
     Attributes
     ----------
     embedding : (n, L) ndarray
-        Coordinates in canonical position (`psmds_dist.core.stress.canonical`).
+        Coordinates in canonical position (`psmds_dist.core.stress.canonical`); as they are where they have a region.
     raw_embedding : (n, L) ndarray
         The same as the solver left them.
     stress : Stress
@@ -157,6 +158,7 @@ def solve(
     scale: float,
     budget: int,
     start: Floats | None = None,
+    region: Region | None = None,
     on_epoch: OnEpoch | None = None,
     on_event: OnEvent = ignore,
     stream: CheckpointStream = NO_CHECKPOINT,
@@ -178,6 +180,8 @@ def solve(
         Bytes a worker may spend on rows.
     start : (n, L) ndarray, optional
         Where to begin; uniform random coordinates of the same scale by default.
+    region : Region, optional
+        Where points may be; the start is placed there first.
     on_epoch : callable, optional
         Called after every epoch; returning True ends the solve.
     on_event : callable, optional
@@ -194,9 +198,10 @@ def solve(
         cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
     began = time.perf_counter()
-    objective = objective_of(source, config.rule, executor, scale, budget, scaling)
-    schedule = Schedule(config, scale, objective.rows.layout, source.dtype)
+    objective = replace(objective_of(source, config.rule, executor, scale, budget, scaling), region=region)
+    schedule = Schedule(config, scale, objective.rows.layout, source.dtype, share=region.share if region else 1.0)
     x = schedule.starting_points() if start is None else np.ascontiguousarray(start.T, float)
+    x = region.placed(x) if region else x
     progress = _Progress(State(x, radius=config.radius or scale), began, objective)
     try:
         if (saved := stream.last()) is None and start is not None:
@@ -259,6 +264,8 @@ def _first_state(objective: Objective, state: State, schedule: Schedule, *, give
 
 def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> float:
     """Search the starting radius on a sample of the matrix, from the sampled part of the same start."""
+    if objective.region is not None:
+        return _misplacement(objective, x, schedule.scale)
     rows = objective.rows
     blocks = schedule.sample_blocks()
     columns = points_of(rows.layout, blocks)
@@ -279,6 +286,19 @@ def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> flo
         return bool(sample.measure(after)[:, 0].sum() < before)
 
     return search_radius(schedule.scale, improves)
+
+
+def _misplacement(objective: Objective, x: Floats, scale: float) -> float:
+    """How far points may be from their places: the largest root mean square residual, a sample might have none of them.
+
+    It is at most the scale, and the scale where there are no residuals.
+    """
+    assert objective.region is not None
+    sums = objective.measure(x)
+    plain = sums.shape[1] == 3
+    squares, weights = (sums[:, 0], np.full(len(sums), len(sums) - 1.0)) if plain else (sums[:, 3], sums[:, 4])
+    of_points = np.divide(squares, weights, out=np.zeros(len(sums)), where=weights > 0)
+    return min(float(np.sqrt(of_points[objective.region.movable].max())), scale) or scale
 
 
 def _finish(progress: _Progress, schedule: Schedule) -> Solution:
@@ -308,8 +328,8 @@ def _solution(progress: _Progress, schedule: Schedule, x: Floats) -> Solution:
 
 
 def _measured(x: Floats, objective: Objective) -> tuple[Floats, Stress, Floats]:
-    """The map in canonical position, its stress, and the disparities by which that is told."""
-    embedding = canonical(x.T)
+    """The map, in canonical position unless points have places, its stress, and the disparities that tell it."""
+    embedding = canonical(x.T) if objective.region is None else np.ascontiguousarray(x.T)
     lines = np.ascontiguousarray(embedding.T)
     try:
         objective = objective.fitted(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -93,6 +93,28 @@ class ProposeGradientSteps(Propose):
     def _best(self, batch: Batch) -> Proposal:
         axes = np.asarray(self.axes, dtype=np.int64)
         return self.kernels.guide(batch.rows, batch.slots, batch.points, self.x, self.radius, axes)
+
+
+@dataclass(frozen=True)
+class ProposeAllowed(Propose):
+    """Find the best of the moves that each point may make; one that may make none is only measured."""
+
+    allowed: NDArray[np.bool_] = field(kw_only=True)
+    """Moves along the axes, ``(n, 2 a)``."""
+
+    def _best(self, batch: Batch) -> Proposal:
+        """Return gains of infinity where there is no move."""
+        allowed = self.allowed[batch.points]
+        able = allowed.any(axis=1)
+        errors, gains = np.empty(able.size), np.full(allowed.shape, np.inf)
+        axes = np.asarray(self.axes, dtype=np.int64)
+        some = batch.rows, batch.slots[able], batch.points[able]
+        errors[able], gains[able] = self.kernels.propose(*some, self.x, self.radius, axes)
+        others = batch.rows, batch.slots[~able], batch.points[~able]
+        errors[~able] = self.kernels.row_sums(*others, self.x.astype(float))[:, 0]
+        gains[~allowed] = np.inf
+        best = gains.argmin(axis=1)
+        return best.astype(np.int16), gains[np.arange(best.size), best], errors
 
 
 @dataclass(frozen=True)
