@@ -37,10 +37,13 @@ def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
     Returns
     -------
     (L, n) ndarray
-        Coordinates of no higher error.
+        Coordinates of no higher error, in the region of the objective.
     """
-    from scipy.optimize import minimize  # late: SciPy takes a while
+    from scipy.optimize import Bounds, minimize  # late: SciPy takes a while
 
+    region, bounds = objective.region, None
+    if region is not None:
+        bounds = Bounds(region.low.ravel() / scale, region.high.ravel() / scale)
     first, _ = objective.gradient(x)
     if first == 0:
         return x
@@ -51,5 +54,8 @@ def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
 
     options = {"ftol": GAIN, "gtol": 0.0, "maxiter": MAX_STEPS, "maxcor": MEMORY}
     with one_thread():  # the order of sums in BLAS depends on its threads
-        found = minimize(value, x.ravel() / scale, jac=True, method="L-BFGS-B", options=options)
-    return x if found.fun > 1 else np.ascontiguousarray(scale * found.x.reshape(x.shape))
+        found = minimize(value, x.ravel() / scale, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    if found.fun > 1:
+        return x
+    polished = np.ascontiguousarray(scale * found.x.reshape(x.shape))
+    return polished if region is None else region.clipped(polished)

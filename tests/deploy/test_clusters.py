@@ -41,7 +41,7 @@ def makers(tmp_path, monkeypatch, cluster):
     (tmp_path / "makers_of_clusters.py").write_text("made = []\nvalue = 3\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "makers_of_clusters", raising=False)
-    with clusters._working_directory_importable():
+    with clusters.working_directory_importable():
         import makers_of_clusters as module
     module.cluster = lambda: cluster
     module.nothing = lambda: None
