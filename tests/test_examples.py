@@ -13,6 +13,7 @@ PROMISES = {
     "gaps.py": (("gaps.png",), "recovered from a list of a fifth of the pairs: True"),
     "weights.py": (("weights.png",), "weights of one over the variance take away nine tenths of it: True"),
     "robust.py": (("robust.png",), "robust losses take away nine tenths of it: True"),
+    "ordinal.py": (("ordinal.png",), "recovered from seven ratings, better than by metric scaling: True"),
     "seriation.py": ((), "rank correlation with the true order above 0.999: True"),
     "larger_than_memory.py": ((), "in this process, the same bits: True"),
     "own_source.py": ((), "near json: "),
