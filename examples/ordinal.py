@@ -26,8 +26,8 @@ def main(picture: str = "") -> None:
     print(f"Stress-1 of a map from the order alone: {bent.stress1_:.4f}")
     print(f"recovered from the order alone: {procrustes(points, bent.embedding_)[2] < 1e-3}")
 
-    seen = distances**2 + random.normal(0, 0.02, distances.size)
-    ratings = 1.0 + np.digitize(seen, np.quantile(seen, [0.05, 0.15, 0.3, 0.5, 0.7, 0.9]))
+    seen = distances + random.normal(0, 0.03, distances.size)
+    ratings = 1.0 + np.digitize(seen, np.quantile(seen, [0.02, 0.05, 0.1, 0.18, 0.3, 0.5]))
     maps = {
         "metric scaling": fit(ratings),
         "interval": fit(ratings, transform="interval"),
@@ -41,7 +41,7 @@ def main(picture: str = "") -> None:
     print("distances of each rating:")
     for rating, low, high in primary.disparities_:
         print(f"  {rating:.0f}: {low:.2f} to {high:.2f}")
-    better = misfit["ordinal, equal ratings may differ"] < misfit["metric scaling"] / 3
+    better = misfit["ordinal, equal ratings may differ"] < misfit["metric scaling"] / 2
     print(f"recovered from seven ratings, better than by metric scaling: {better}")
     if picture:
         plot(primary, kind="shepard", X=squareform(ratings)).savefig(picture)

@@ -65,7 +65,7 @@ def _distances(x: Floats, row: int) -> Floats:
 
 
 def figure_of_pairs(given: Floats, embedded: Floats, heading: str, curve: Floats | None = None) -> Figure:
-    """Draw distances against dissimilarities, as dots or as a density; with disparities at knots, where there are any."""
+    """Draw distances against dissimilarities, as dots or as a density, with the fitted disparities."""
     figure = new_figure(6, 5)
     axes = figure.subplots()
     right, top = float(given.max(initial=0)) or 1.0, float(embedded.max(initial=0)) or 1.0
