@@ -17,6 +17,7 @@ from psmds_dist.api.export import MapTable
 from psmds_dist.api.init import Start, choose_start, memory_of_run, wanted_start, warm_up_start
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
+from psmds_dist.core.certificate import Certificate
 from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SMALL_POINTS, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
@@ -123,6 +124,15 @@ class Embedding:
     def certificate_missing(self) -> bool:
         """Whether a monotone solve ended before it could certify that no single move improves its map."""
         return not self.config.bad_moves and self.solution.stop_reason is StopReason.EPOCHS
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What a monotone solve that converged certifies about `Solution.raw_embedding`."""
+        if self.config.bad_moves or self.solution.stop_reason not in (StopReason.RADIUS, StopReason.PERFECT):
+            return None
+        n = len(self.solution.embedding)
+        tried = n if self.region is None else int(self.region.movable.sum())
+        return Certificate(self.solution.radius, gain=0.0, share=0.0, improvable=0, points=tried)
 
     @property
     def advice(self) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.api.embed import Embedding
 from psmds_dist.api.export import MapTable, format_of, join, write_map
+from psmds_dist.core.region import Region
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.solver.checkpoint import plain
@@ -34,6 +35,8 @@ class Result:
         Row names.
     attributes : dict
         Outcome, configuration, seed, input, versions, memory.
+    region : Region or None
+        Where points had to be.
     """
 
     embedding: Floats
@@ -42,6 +45,7 @@ class Result:
     history: NDArray[np.void]
     ids: list[str] | None
     attributes: dict[str, Any]
+    region: Region | None = None
 
     def to_frame(self) -> Any:
         """Return a data frame of pandas: coordinates and point stress, with ids as its index."""
@@ -104,6 +108,7 @@ def write_result(
         "normalized_stress": stress.normalized_stress,
         "error": stress.error,
         "known_pairs": result.check.known_pairs,
+        **({"certificate": result.certificate.as_dict()} if result.certificate else {}),
         "rule": result.config.rule.as_dict(),
         **({"pinned_coordinates": int(region.fixed.sum())} if region else {}),
         "run": plain(result.identity),
@@ -140,7 +145,8 @@ def read_result(path: str | os.PathLike[str]) -> Result:
         error=float(attributes.get("error", attributes["mse"])),
     )
     raw = arrays.get("raw_embedding", arrays["embedding"])
-    return Result(arrays["embedding"], raw, stress, history, ids, attributes)
+    region = Region(arrays["region/low"], arrays["region/high"]) if "region/low" in arrays else None
+    return Result(arrays["embedding"], raw, stress, history, ids, attributes, region)
 
 
 def attributes_at(path: str | os.PathLike[str]) -> dict[str, Any]:
