@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
     from psmds_dist.data.geodesics import open_geodesics
+    from psmds_dist.data.objects import open_objects
     from psmds_dist.data.opening import open_matrix
     from psmds_dist.data.pairs import open_pairs
     from psmds_dist.data.points import open_points
@@ -84,6 +85,7 @@ _HOMES = {
     "open_executor": "deploy.clusters",
     "open_geodesics": "data.geodesics",
     "open_matrix": "data.opening",
+    "open_objects": "data.objects",
     "open_pairs": "data.pairs",
     "open_points": "data.points",
     "open_rows": "data.store",
@@ -131,6 +133,7 @@ __all__ = [
     "open_executor",
     "open_geodesics",
     "open_matrix",
+    "open_objects",
     "open_pairs",
     "open_points",
     "open_rows",

@@ -4,15 +4,31 @@ import os
 import signal
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from psmds_dist.core.events import EpochEvent
 from psmds_dist.core.sources import RowSource
+from psmds_dist.deploy.local import local_client
 
 STOPPING = [sys.executable, Path(__file__).with_name("stopping.py")]
 """The command psmds, stopped at a moment until a file is gone."""
+
+
+class SharedCluster(ExitStack):
+    """Two local workers that start when they are first needed, and again where a test has ended one or added some."""
+
+    _client = None
+    _processes = None
+
+    def client(self):
+        """Client of the two workers; the same as before while they live."""
+        if self._client is None or self._client.run(os.getpid, on_error="ignore") != self._processes:
+            self.close()
+            self._client = self.enter_context(local_client(workers=2, threads=1))
+            self._processes = self._client.run(os.getpid)
+        return self._client
 
 
 def wait_for(condition, seconds=60.0):

@@ -103,6 +103,11 @@ def certificate_of(
 ) -> Certificate:
     """Certificate of a map of a source; arguments as in `certify`."""
     x = np.ascontiguousarray(embedding.T)
+    if rule.transform is not None:
+        raise InputError(
+            "a certificate is for dissimilarities as they are, but this map was made with a transformation of them: "
+            "leave certify (--certify) out."
+        )
     if region is not None and not np.array_equal(region.clipped(x), x):
         raise InputError("the map is not where pinned and bounds say: give those that it was made with, or none.")
     config = SolverConfig(n_components=len(x), radius=radius, moves="axes", rule=rule)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from psmds_dist.api.embed import Embedding, embed
 from psmds_dist.api.inputs import paired_rows, path_of, paths_beside
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.errors import DissimilarityWarning
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.region import Region
@@ -103,6 +104,16 @@ class PatternSearchMDS(OnCluster):
         ``((t - d) / t)^2``; ``(log t - log d)^2``. ``"absolute"`` and ``"huber"`` are robust against wrong entries.
     weight_power : float, default=0.0
         Weigh each pair by this power of its dissimilarity: -1 is Sammon's mapping.
+    transform : {None, "ratio", "interval", "spline", "ordinal"}, default=None
+        What distances in the map are compared with: the dissimilarities (None), or disparities, which are fitted to
+        the map and are a function of the dissimilarities: a multiple of them (``"ratio"``), a multiple with a constant
+        (``"interval"``), a smooth function that never falls (``"spline"``), or any such function (``"ordinal"``), so
+        that only the order of the dissimilarities counts: non-metric scaling, ``metric=False`` of
+        `sklearn.manifold.MDS`. Stress is then told against the disparities. It goes
+        with the squared loss of pairs that count alike; pairs may be missing.
+    ties : {"primary", "secondary"}, default="primary"
+        Whether equal dissimilarities may have different disparities with ``transform="ordinal"`` (``"primary"``), or
+        have the same (``"secondary"``, which scikit-learn does).
     disconnected : {"refuse", "largest"}, default="refuse"
         What to do with a matrix whose known pairs do not join all points, so that components of them have no place
         relative to each other: refuse it, or embed the largest component; `ids_` tells which points that are.
@@ -157,6 +168,10 @@ class PatternSearchMDS(OnCluster):
         Normalised stress of each point's row.
     error_ : float
         What the solve lowered, as a mean over pairs: `mse_`, or the mean of another ``loss``.
+    disparities_ : (k, 2) or (k, 3) ndarray or None
+        With ``transform``, knots of the fitted function: dissimilarities, and their disparities or (with primary ties)
+        the lowest and the highest disparity of each. The function is linear between knots; where only the order counts
+        it is a step function of up to 4,096 steps, that begin at the knots.
     n_known_pairs_ : int
         Pairs that count: those that are neither missing nor of weight zero.
     n_epochs_, n_iter_ : int
@@ -218,6 +233,8 @@ class PatternSearchMDS(OnCluster):
         polish: bool | str = "auto",
         loss: str = "squared",
         weight_power: float = 0.0,
+        transform: str | None = None,
+        ties: str = "primary",
         disconnected: str = "refuse",
         bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
@@ -245,6 +262,8 @@ class PatternSearchMDS(OnCluster):
         self.polish = polish
         self.loss = loss
         self.weight_power = weight_power
+        self.transform = transform
+        self.ties = ties
         self.disconnected = disconnected
         self.bounds = bounds
         self.random_state = random_state
@@ -307,7 +326,8 @@ class PatternSearchMDS(OnCluster):
         Warns
         -----
         DissimilarityWarning
-            When pairs are missing, or something else in the matrix is worth a look.
+            When pairs are missing, or something else in the matrix is worth a look; and when a map with ``transform``
+            is degenerate: all disparities the same, or many points in few places.
         ConvergenceWarning
             When the solve ended before it converged: at ``max_epochs`` (unless that is 0), or because of the cluster.
         """
@@ -378,7 +398,7 @@ class PatternSearchMDS(OnCluster):
             effort=self.effort,
             polish=self.polish,
             seed=seed_of(self.random_state, checkpoint),
-            rule=PairRule(self.loss, power=self.weight_power, **sides),
+            rule=PairRule(self.loss, power=self.weight_power, transform=self.transform, ties=self.ties, **sides),
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -406,6 +426,7 @@ class PatternSearchMDS(OnCluster):
         self.normalized_stress_ = stress.normalized_stress
         self.point_stress_ = stress.point_stress
         self.error_ = stress.error
+        self.disparities_ = solution.disparities.T if solution.disparities.size else None
         self.n_known_pairs_ = result.check.known_pairs
         self.n_epochs_ = self.n_iter_ = len(solution.history)
         self.history_ = solution.history
@@ -420,6 +441,8 @@ class PatternSearchMDS(OnCluster):
         self.result_ = result
         if result.advice:
             warnings.warn(result.advice, ConvergenceWarning, stacklevel=3)
+        if result.degeneracy:
+            warnings.warn(result.degeneracy, DissimilarityWarning, stacklevel=3)
         if result.over:
             warnings.warn(describe_exceeded(result.over), RuntimeWarning, stacklevel=3)
         return self

@@ -35,6 +35,8 @@ class Result:
         Row names.
     attributes : dict
         Outcome, configuration, seed, input, versions, memory.
+    disparities : (2 or 3, k) ndarray or None
+        Knots and disparities, where dissimilarities were transformed, see `psmds_dist.solver.solve.Solution`.
     region : Region or None
         Where points had to be.
     """
@@ -45,6 +47,7 @@ class Result:
     history: NDArray[np.void]
     ids: list[str] | None
     attributes: dict[str, Any]
+    disparities: Floats | None = None
     region: Region | None = None
 
     def to_frame(self) -> Any:
@@ -87,6 +90,7 @@ def write_result(
         "embedding": solution.embedding,
         "raw_embedding": solution.raw_embedding,
         "point_stress": stress.point_stress,
+        **({"disparities": solution.disparities} if solution.disparities.size else {}),
         **({"region/low": region.low, "region/high": region.high} if region else {}),
         **{f"history/{column}": np.ascontiguousarray(solution.history[column]) for column in HISTORY.names or ()},
     }
@@ -146,7 +150,8 @@ def read_result(path: str | os.PathLike[str]) -> Result:
     )
     raw = arrays.get("raw_embedding", arrays["embedding"])
     region = Region(arrays["region/low"], arrays["region/high"]) if "region/low" in arrays else None
-    return Result(arrays["embedding"], raw, stress, history, ids, attributes, region)
+    disparities = arrays.get("disparities")
+    return Result(arrays["embedding"], raw, stress, history, ids, attributes, disparities, region)
 
 
 def attributes_at(path: str | os.PathLike[str]) -> dict[str, Any]:

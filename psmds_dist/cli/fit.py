@@ -201,6 +201,7 @@ def _summary(result: Embedding, target: str) -> str:
     solution = result.solution
     outcome = f"{len(solution.history)} epochs in {result.seconds:.2f} s, {solution.stop_reason.description}"
     notes = [CERTIFICATE_MISSING] if result.certificate_missing else []
+    notes += [result.degeneracy] if result.degeneracy else []
     notes += [describe_exceeded(result.over)] if result.over else []
     starts = filter(None, [result.evidence.describe()])
     lines = [f"{outcome}; map in {target}", *starts, *(f"Note: {note}." for note in notes)]

@@ -192,13 +192,32 @@ class RuleOptions:
         help="Weigh each pair by this power of its dissimilarity; -1 is Sammon's mapping.",
     )
 
+    transform: str | None = option(
+        "--transform",
+        help="Compare distances with a fitted function of the dissimilarities: ratio, interval, spline (a smooth one), "
+        "or ordinal (any that never falls: non-metric scaling).",
+    )
+    ties: str = option(
+        "--ties",
+        default="primary",
+        show_default=True,
+        help="With --transform ordinal: whether equal dissimilarities may have different disparities (primary) or not "
+        "(secondary).",
+    )
+
     @property
     def rule(self) -> PairRule:
         """Rule of the pairs."""
         from psmds_dist.core.rules import PairRule
 
-        weighted, bounded = self.weights is not None, self.upper is not None
-        return PairRule(self.loss, power=self.weight_power, weighted=weighted, bounded=bounded)
+        return PairRule(
+            self.loss,
+            power=self.weight_power,
+            weighted=self.weights is not None,
+            bounded=self.upper is not None,
+            transform=self.transform,
+            ties=self.ties,
+        )
 
     @property
     def beside(self) -> dict[str, str]:
@@ -279,8 +298,25 @@ class RunOptions(TargetOptions):
     )
 
 
+METRIC_HELP = (
+    "Metric of scipy.spatial.distance.cdist, geodesic, or a function to import, such as "
+    "rapidfuzz.distance.Levenshtein.distance"
+)
+"""What ``--metric`` takes."""
+
+
+def metric_option(**settings: Any) -> Decorator:
+    """Option of the metric, with further arguments of `click.option`."""
+    return click.option("--metric", help=f"{METRIC_HELP}.", **settings)
+
+
 dtype_option = click.option(
-    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Type of the rows."
+    "--dtype",
+    type=click.Choice(["float32", "float64", "float16", "uint16"]),
+    default="float32",
+    show_default=True,
+    help="Type of the store. float16 and uint16 (multiples of a unit, chosen by the largest in a pass of its own) take "
+    "half of the space of float32, and rows are read as such; how far they were rounded is printed.",
 )
 disconnected_option = click.option(
     "--disconnected",

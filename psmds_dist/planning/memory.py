@@ -64,6 +64,8 @@ class RowStorage:
         How many times over a read holds the rows it brings, its target included.
     resident : bool
         Whether they lie in the memory of this process, and are used there.
+    stored_share : float
+        Bytes that are stored for each byte of a row.
     """
 
     layout: Layout
@@ -72,6 +74,7 @@ class RowStorage:
     scratch: int = 0
     copies: int = 1
     resident: bool = False
+    stored_share: float = 1.0
 
     @property
     def block_bytes(self) -> int:

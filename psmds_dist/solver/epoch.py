@@ -62,6 +62,19 @@ class Objective:
         errors, halves = gather(self.executor, RowGradients(self.rows, x, self.kernels), layout, range(layout.count))
         return float(errors.sum()), np.ascontiguousarray(4 * halves.T)  # each pair is in two rows
 
+    def refitted(self, x: Floats) -> Objective:
+        """What a map is compared with, fitted to it anew; itself where nothing is fitted."""
+        return self
+
+    @property
+    def curve(self) -> Floats:
+        """Knots and disparities, where dissimilarities are transformed; else empty."""
+        return np.empty((0, 0))
+
+    def fitted(self, x: Floats) -> Objective:
+        """Return what the stress of a map is told by."""
+        return self
+
     def multiply_squares(self, block: Floats) -> Floats:
         """Squared dissimilarities times the vectors of a block, one a line: ``(c, n)`` like the block."""
         layout = self.rows.layout

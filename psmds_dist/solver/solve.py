@@ -18,9 +18,9 @@ from psmds_dist.core.stress import Stress, canonical, counted_pairs
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
 from psmds_dist.data.paired import ArrayTable
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.kernels.pairs import kernels_of
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
+from psmds_dist.solver.optimal import ScaledObjective, Scaling, objective_of
 from psmds_dist.solver.polish import polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
@@ -52,6 +52,9 @@ class Solution:
         Seed of every random number.
     seconds : float
         Wall time of the solve with its final measurement.
+    disparities : (2 or 3, knots) ndarray
+        Where dissimilarities are transformed: knots, and disparities at them, or their lower and upper bounds. Else
+        empty.
     """
 
     embedding: Floats
@@ -62,6 +65,12 @@ class Solution:
     radius: float
     seed: int
     seconds: float
+    disparities: Floats = field(default_factory=lambda: np.empty((0, 0)))
+
+    @property
+    def merit(self) -> float:
+        """What the best of several solves has least of: Stress-1 where there are disparities, else the error."""
+        return self.stress.stress1 if self.disparities.size else self.stress.error
 
     def as_arrays(self) -> Arrays:
         """All of it, for a checkpoint."""
@@ -84,6 +93,7 @@ class _Progress:
 
     state: State
     began: float
+    objective: Objective
     rows: list[tuple[int, float, float, float, float]] = field(default_factory=list)
     best: tuple[float, Floats] = (np.inf, np.empty(0))
     outcome: StopReason | None = None
@@ -108,6 +118,7 @@ class _Progress:
             "best_error": np.float64(self.best[0]),
             "best_x": self.best[1],
             "outcome": np.array(self.outcome or ""),
+            **({"table": self.objective.kernels.table} if isinstance(self.objective, ScaledObjective) else {}),
         }
 
     def restore(self, saved: Arrays) -> None:
@@ -117,6 +128,8 @@ class _Progress:
         self.best = (float(saved["best_error"]), saved["best_x"])
         self.outcome = StopReason(outcome) if (outcome := str(saved["outcome"])) else None
         self.began -= self.rows[-1][3]
+        if isinstance(self.objective, ScaledObjective):
+            self.objective = self.objective.with_table(saved["table"])
 
     def cut_short(self, reason: StopReason, stream: CheckpointStream) -> None:
         """End the solve, but save its state as that of one which continues."""
@@ -124,11 +137,17 @@ class _Progress:
             stream.save(self.state.epoch, self.as_arrays, now=True)
         self.outcome = reason if self.unpolished else self.outcome or reason
 
-    def polish(self, improve: Callable[[Floats], Floats]) -> None:
+    def polish(self, scale: float) -> None:
         """Improve the last map; while that is unfinished, so is the solve."""
         self.unpolished = True
-        self.state = replace(self.state, x=improve(self.state.x))
+        self.state = replace(self.state, x=polished(self.objective, self.state.x, scale=scale))
         self.unpolished = False
+
+    def refit(self) -> None:
+        """Fit to the last map what it is compared with, where anything is fitted; its error is another one then."""
+        before, self.objective = self.objective, self.objective.refitted(self.state.x)
+        if self.objective is not before:
+            self.state = replace(self.state, error=np.inf)
 
 
 def solve(
@@ -143,6 +162,7 @@ def solve(
     on_epoch: OnEpoch | None = None,
     on_event: OnEvent = ignore,
     stream: CheckpointStream = NO_CHECKPOINT,
+    scaling: Scaling | None = None,
 ) -> Solution:
     """Embed a dissimilarity matrix by pattern search.
 
@@ -168,6 +188,8 @@ def solve(
         Called after every epoch, and when the epochs, the polish and the measurement begin.
     stream : CheckpointStream, optional
         Where the state is saved after epochs; a solve continues from the last one there, to the same bits.
+    scaling : Scaling, optional
+        How dissimilarities are transformed, where the rule says that they are.
 
     Returns
     -------
@@ -176,23 +198,25 @@ def solve(
         cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
     began = time.perf_counter()
-    objective = Objective(CachedRows(source, budget), executor, kernels_of(config.rule, scale), region)
+    objective = replace(objective_of(source, config.rule, executor, scale, budget, scaling), region=region)
     schedule = Schedule(config, scale, objective.rows.layout, source.dtype, share=region.share if region else 1.0)
     x = schedule.starting_points() if start is None else np.ascontiguousarray(start.T, float)
     x = region.placed(x) if region else x
-    progress = _Progress(State(x, radius=config.radius or scale), began)
+    progress = _Progress(State(x, radius=config.radius or scale), began, objective)
     try:
+        if (saved := stream.last()) is None and start is not None:
+            progress.objective = objective.refitted(x)
         if not config.rule.plain:
             schedule = schedule.counting(objective.measure(x))
-        if (saved := stream.last()) is not None:
+        if saved is not None:
             progress.restore(saved)
         elif config.max_epochs:
-            progress.state = _first_state(objective, progress.state, schedule, given=start is not None)
+            progress.state = _first_state(progress.objective, progress.state, schedule, given=start is not None)
         on_event(StageEvent("epochs", last=not config.polishes(source.n)))
-        _loop(progress, objective, schedule, partial(_told, on_epoch, on_event), stream)
+        _loop(progress, schedule, partial(_told, on_epoch, on_event), stream)
         if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
             on_event(StageEvent("polish"))
-            progress.polish(partial(polished, objective, scale=scale))
+            progress.polish(scale)
     except KeyboardInterrupt:
         progress.cut_short(StopReason.INTERRUPTED, stream)
     except WorkerError as error:
@@ -200,7 +224,7 @@ def solve(
             raise
         progress.cut_short(StopReason.LOST if isinstance(error, ClusterLost) else StopReason.FATAL, stream)
     on_event(StageEvent("stress", last=True))
-    return _finish(progress, objective, schedule)
+    return _finish(progress, schedule)
 
 
 def _told(on_epoch: OnEpoch | None, on_event: OnEvent, event: EpochEvent) -> bool:
@@ -212,7 +236,6 @@ def _told(on_epoch: OnEpoch | None, on_event: OnEvent, event: EpochEvent) -> boo
 
 def _loop(
     progress: _Progress,
-    objective: Objective,
     schedule: Schedule,
     ends: Callable[[EpochEvent], bool],
     stream: CheckpointStream,
@@ -222,9 +245,11 @@ def _loop(
     progress.outcome = StopReason.EPOCHS if config.max_epochs == 0 else progress.outcome
     while progress.outcome is None:
         plan = schedule.plan(progress.state)
-        report = run_epoch(objective, progress.state, plan)
+        report = run_epoch(progress.objective, progress.state, plan)
         event = progress.record(report, plan.radius, schedule)
         progress.state, progress.outcome = schedule.advance(progress.state, report)
+        if progress.outcome is StopReason.RADIUS or progress.state.radius < plan.radius:
+            progress.refit()
         stream.save(progress.state.epoch, progress.as_arrays)
         if ends(event):
             progress.outcome = progress.outcome or StopReason.CALLBACK
@@ -276,32 +301,39 @@ def _misplacement(objective: Objective, x: Floats, scale: float) -> float:
     return min(float(np.sqrt(of_points[objective.region.movable].max())), scale) or scale
 
 
-def _finish(progress: _Progress, objective: Objective, schedule: Schedule) -> Solution:
+def _finish(progress: _Progress, schedule: Schedule) -> Solution:
     """Measure the last map; take the best one met on the way instead where its exact error is lower."""
-    raw = progress.state.x
-    embedding, stress = _measured(raw, objective)
-    (error, x), pairs = progress.best, schedule.pairs or raw.shape[1] ** 2
-    if error < stress.error * pairs:
-        other, other_stress = _measured(x, objective)
-        if other_stress.error < stress.error:
-            embedding, stress, raw = other, other_stress, x
+    finish = partial(_solution, progress, schedule)
+    found, (error, x) = finish(progress.state.x), progress.best
+    if error < found.stress.error * (schedule.pairs or x.shape[1] ** 2):
+        other = finish(x)
+        found = other if other.merit < found.merit else found
+    return replace(found, seconds=time.perf_counter() - progress.began)
+
+
+def _solution(progress: _Progress, schedule: Schedule, x: Floats) -> Solution:
     assert progress.outcome is not None
+    embedding, stress, disparities = _measured(x, progress.objective)
     return Solution(
         embedding=embedding,
-        raw_embedding=np.ascontiguousarray(raw.T),
+        raw_embedding=np.ascontiguousarray(x.T),
         stress=stress,
         history=np.array(progress.rows, dtype=HISTORY),
         stop_reason=progress.outcome,
         radius=float(progress.rows[-1][1]) if progress.rows else progress.state.radius,
         seed=schedule.config.seed,
-        seconds=time.perf_counter() - progress.began,
+        seconds=0.0,
+        disparities=disparities,
     )
 
 
-def _measured(x: Floats, objective: Objective) -> tuple[Floats, Stress]:
-    embedding = np.ascontiguousarray(x.T) if objective.region is not None else canonical(x.T)
+def _measured(x: Floats, objective: Objective) -> tuple[Floats, Stress, Floats]:
+    """The map, in canonical position unless points have places, its stress, and the disparities that tell it."""
+    embedding = canonical(x.T) if objective.region is None else np.ascontiguousarray(x.T)
+    lines = np.ascontiguousarray(embedding.T)
     try:
-        sums = objective.measure(np.ascontiguousarray(embedding.T))
+        objective = objective.fitted(lines)
+        sums = objective.measure(lines)
     except (KeyboardInterrupt, WorkerError):  # the map matters more than its figures
-        return embedding, Stress.unknown(x.shape[1])
-    return embedding, Stress.from_row_sums(sums)
+        return embedding, Stress.unknown(x.shape[1]), objective.curve
+    return embedding, Stress.from_row_sums(sums), objective.curve

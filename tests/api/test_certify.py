@@ -127,3 +127,10 @@ def test_the_command_certifies_what_a_solve_reached_and_judges_other_maps(tmp_pa
     assert found.describe() in told
     assert f"lower the error at {found.improvable} of 30 points, the best one by" in told
     assert "give both" in run("quality", "m.zarr", "--radius", 1, code=2)
+
+
+def test_a_map_with_a_transformation_is_not_certified(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("t.npy", squareform(pdist(np.random.default_rng(5).normal(size=(20, 2)))))
+    run("fit", "t.npy", "m.zarr", "--transform", "interval", "--max-epochs", 2, "-q")
+    assert "but this map was made with a transformation" in run("quality", "m.zarr", "--certify", code=1)

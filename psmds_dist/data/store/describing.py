@@ -49,6 +49,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "points": rows.n,
         **(_of_panel(rows) if is_panel else {}),
         "stored as": f"{rows.array.dtype}, chunks of {rows.array.chunks[0]:,} x {rows.array.chunks[1]:,}",
+        **_rounding(rows, facts),
         "size": format_bytes(rows.array.nbytes),
         "blocks": f"{rows.layout.count:,} of {rows.layout.rows:,} rows",
         "direct reads": "yes" if rows.direct else "no, through zarr",
@@ -90,6 +91,15 @@ def unfinished_at(path: str | os.PathLike[str]) -> Unfinished | None:
     chunks = list_chunks(place / header["kind"])
     times = [changed / 1e9 for _, changed in chunks.values()] or [(place / "zarr.json").stat().st_mtime]
     return Unfinished(len(chunks), -(-int(header["n"]) // int(header["chunk_rows"])), min(times), max(times))
+
+
+def _rounding(rows: ZarrRows, facts: dict[str, Any] | None) -> dict[str, Any]:
+    """How far the numbers of a checked matrix were rounded, where they were."""
+    text = "" if facts is None else rows.encoding.describe(facts.get("rms", 0.0), facts.get("highest", 0.0))
+    if not text:
+        return {}
+    units = {"unit": rows.encoding.scale} if "scale" in rows.encoding.facts else {}
+    return {**units, "rounded": text}
 
 
 def _passes(cost: float) -> str:

@@ -13,6 +13,7 @@ import zarr
 
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError, Ints, Rows, StorageError
+from psmds_dist.data.encoding import Encoding
 from psmds_dist.data.store.chunkfile import remove_partial, rows_of
 from psmds_dist.data.store.header import KEY, directory, read_header
 from psmds_dist.data.store.integrity import listed, sealed
@@ -31,6 +32,8 @@ class Target(RowSource):
     built_from: str
     """Content id of the source that it is built from."""
 
+    encoding: Encoding
+
     claim: Claim | None = None
     """Ownership of the directory, which tasks in other processes require, too."""
 
@@ -46,12 +49,12 @@ class Target(RowSource):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows."""
-        return self.array.dtype
+        return self.encoding.row_dtype
 
     @property
     def content_id(self) -> str:
         """Identity of the content, once it is written."""
-        return f"building {self.path} {self.dtype.name} {self.built_from}"
+        return f"building {self.path} {self.array.dtype.name} {self.built_from}"
 
     @property
     def location(self) -> str:
@@ -66,7 +69,7 @@ class Target(RowSource):
 
     def has(self, block: int) -> bool:
         """Whether a block is written."""
-        return chunk_file(self.array, block).exists()
+        return chunk_file(self.array, block, self.encoding).exists()
 
     def write(self, block: int, rows: Rows) -> None:
         """Write a block: one whole chunk, which appears at once or not at all."""
@@ -76,7 +79,7 @@ class Target(RowSource):
             raise InputError(f"rows of block {block} must have shape {wanted}, not {rows.shape}.")
         with fenced(self.claim):
             try:
-                self.array[lo:hi] = rows
+                self.array[lo:hi] = self.encoding.encode(rows)
             except OSError as error:
                 reason = error.strerror or error
                 raise StorageError(
@@ -91,9 +94,13 @@ class Target(RowSource):
         """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
         self._written.read_rows(rows, columns, out)
 
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+        self._written.read_columns(lo, hi, rows_of(out, hi - lo))
+
     @property
     def _written(self) -> ZarrRows:
-        return ZarrRows(self.array, "", self.dtype, verify=self.verify)
+        return ZarrRows(self.array, "", self.encoding, self.dtype, verify=self.verify)
 
     def verified(self) -> Self:
         """Return the same store, whose checksums are verified wherever whole blocks are read."""

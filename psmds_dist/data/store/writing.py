@@ -15,6 +15,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError, Ints
 from psmds_dist.core.validation import check_landmarks
+from psmds_dist.data.encoding import Encoding
 from psmds_dist.data.store.chunkfile import list_chunks, remove_partial
 from psmds_dist.data.store.header import FORMAT, KEY, PART_OF_STORE, Header, directory, header_at
 from psmds_dist.data.store.integrity import digest_of_list
@@ -28,7 +29,7 @@ from psmds_dist.utils.locks import claim_on
 def create(
     path: str | os.PathLike[str],
     n: int,
-    dtype: str = "float32",
+    dtype: str | Encoding = "float32",
     *,
     width: int | None = None,
     landmarks: Sequence[int] | Ints | None = None,
@@ -45,8 +46,8 @@ def create(
         A directory.
     n : int
         Number of points.
-    dtype : {"float32", "float64"}
-        Type to hold.
+    dtype : {"float32", "float64"} or Encoding
+        Type to hold, or how numbers are written.
     width : int, optional
         Number of landmarks of a panel; by default it is a store of all dissimilarities.
     landmarks : sequence of int, optional
@@ -66,14 +67,15 @@ def create(
     Target
     """
     rows = None if landmarks is None or width is None else check_landmarks(landmarks, n, width)
-    wanted = {"n": n, "dtype": dtype, "metric": metric, "source": source_fingerprint}
+    encoding = dtype if isinstance(dtype, Encoding) else Encoding(np.dtype(dtype))
+    wanted = {"n": n, **encoding.facts, "metric": metric, "source": source_fingerprint}
     if width is None:
         described: Header = {"kind": ARRAY, **wanted}
     else:
         described = {"kind": PANEL, **wanted, "width": width, "landmarks": digest_of_list(rows)}
     place = place_of(path)
-    array = _begin(place, described, Layout(n, width), ids, rows, overwrite=overwrite)
-    return Target(str(place), array, source_fingerprint, claim_on(place))
+    array = _begin(place, described, encoding, Layout(n, width), ids, rows, overwrite=overwrite)
+    return Target(str(place), array, source_fingerprint, encoding, claim_on(place))
 
 
 def is_unfinished(path: str | os.PathLike[str]) -> bool:
@@ -83,9 +85,15 @@ def is_unfinished(path: str | os.PathLike[str]) -> bool:
     return header.get("status") == "building" and bool(list_chunks(place / header["kind"]))
 
 
+def is_begun(path: str | os.PathLike[str]) -> bool:
+    """Whether there is an unfinished store, perhaps without any chunks yet."""
+    return header_at(Path(os.path.realpath(path))).get("status") == "building"
+
+
 def _begin(
     place: Path,
     described: Mapping[str, Any],
+    encoding: Encoding,
     layout: Layout,
     ids: Sequence[str] | None,
     landmarks: Ints | None,
@@ -94,10 +102,10 @@ def _begin(
 ) -> zarr.Array[Any]:
     wanted = {**described, "chunk_rows": layout.rows, "ids": digest_of_list(ids)}
     require_writable(place)
-    nbytes = layout.n * layout.columns * np.dtype(wanted["dtype"]).itemsize
+    nbytes = layout.n * layout.columns * encoding.dtype.itemsize
     if not _continues(place, wanted, nbytes, overwrite):
         with atomic_directory(place) as fresh:
-            _lay_out(fresh, wanted, layout, ids, landmarks)
+            _lay_out(fresh, wanted, encoding, layout, ids, landmarks)
     array = zarr.open_array(str(place / wanted["kind"]), mode="r+").with_config({"write_empty_chunks": True})
     remove_partial(directory(array))
     return array
@@ -126,6 +134,7 @@ def _continues(place: Path, wanted: Mapping[str, Any], nbytes: int, overwrite: b
 def _lay_out(
     place: Path,
     wanted: Mapping[str, Any],
+    encoding: Encoding,
     layout: Layout,
     ids: Sequence[str] | None,
     landmarks: Ints | None,
@@ -136,12 +145,12 @@ def _lay_out(
         wanted["kind"],
         shape=(layout.n, layout.columns),
         chunks=(layout.rows, layout.columns),
-        dtype=wanted["dtype"],
-        fill_value=np.nan,
+        dtype=encoding.dtype,
+        fill_value=encoding.fill_value,
         filters=None,
         compressors=[Crc32cCodec()],
         chunk_key_encoding={"name": "default", "separator": "."},
-        attributes={PART_OF_STORE: True},
+        attributes={PART_OF_STORE: True, **encoding.attributes},
         dimension_names=("point", "other" if wanted["kind"] == ARRAY else "landmark"),
     )
     if ids is not None:
