@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # what type checkers take for true; importing typing woul
 if TYPE_CHECKING:
     from typing import Any
 
+    from psmds_dist.api.certificate import certify
     from psmds_dist.api.compare import classical_mds, smacof
     from psmds_dist.api.dimensions import Dimensions, dimensions
     from psmds_dist.api.embed import Embedding
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from psmds_dist.api.plot import plot
     from psmds_dist.api.quality import measure, quality
     from psmds_dist.api.results import Result, read_result
+    from psmds_dist.core.certificate import Certificate
     from psmds_dist.core.errors import (
         BudgetError,
         ClusterLost,
@@ -49,6 +51,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ArrayRows": "data.sources",
     "BudgetError": "core.errors",
+    "Certificate": "core.certificate",
     "ClusterLost": "core.errors",
     "DaskExecutor": "executor",
     "Dimensions": "api.dimensions",
@@ -74,6 +77,7 @@ _HOMES = {
     "WrappedSource": "core.sources",
     "build": "ingest.build",
     "canonical": "core.stress",
+    "certify": "api.certificate",
     "classical_mds": "api.compare",
     "dimensions": "api.dimensions",
     "measure": "api.quality",
@@ -95,6 +99,7 @@ _HOMES = {
 __all__ = [
     "ArrayRows",
     "BudgetError",
+    "Certificate",
     "ClusterLost",
     "DamagedDataError",
     "DaskExecutor",
@@ -120,6 +125,7 @@ __all__ = [
     "WrappedSource",
     "build",
     "canonical",
+    "certify",
     "classical_mds",
     "dimensions",
     "measure",

@@ -17,6 +17,7 @@ from psmds_dist.api.export import MapTable
 from psmds_dist.api.init import Start, choose_start, memory_of_run, wanted_start, warm_up_start
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
+from psmds_dist.core.certificate import Certificate
 from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SMALL_POINTS, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
@@ -125,6 +126,16 @@ class Embedding:
         return not self.config.bad_moves and self.solution.stop_reason is StopReason.EPOCHS
 
     @property
+    def certificate(self) -> Certificate | None:
+        """What a monotone solve that converged certifies about `Solution.raw_embedding`, but for a transformation."""
+        converged = self.solution.stop_reason in (StopReason.RADIUS, StopReason.PERFECT)
+        if self.config.bad_moves or self.config.rule.transform is not None or not converged:
+            return None
+        n = len(self.solution.embedding)
+        tried = n if self.region is None else int(self.region.movable.sum())
+        return Certificate(self.solution.radius, gain=0.0, share=0.0, improvable=0, points=tried)
+
+    @property
     def degeneracy(self) -> str:
         """What makes the map meaningless though its stress is low; empty where nothing does."""
         return degeneracy(self.solution.embedding, self.solution.disparities)
@@ -185,6 +196,11 @@ def _along_axes(config: SolverConfig) -> SolverConfig:
     """Configuration of a solve in a region: a step along an axis can be filtered, one against a gradient cannot."""
     if config.moves == "guided":
         raise InputError("pinned and bounds work with moves along axes: leave moves='guided' (--moves guided) out.")
+    if config.rule.transform is not None:
+        raise InputError(
+            "pinned and bounds are in units of the dissimilarities, which a transformation changes: leave transform "
+            "(--transform) out."
+        )
     return replace(config, moves="axes")
 
 

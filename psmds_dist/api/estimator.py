@@ -184,6 +184,9 @@ class PatternSearchMDS(OnCluster):
         ``"cluster_lost"`` or ``"workers_died"`` (see `psmds_dist.core.types.StopReason`).
     radius_ : float
         Radius of the last epoch.
+    certificate_ : psmds_dist.core.certificate.Certificate or None
+        With ``bad_moves=False``, what no single move along the axes of `raw_embedding_` gains; see
+        `psmds_dist.certify`. None where the solve did not converge, and with bad moves.
     seed_ : int
         Seed used, of the best start.
     ids_ : list of str or None
@@ -429,6 +432,7 @@ class PatternSearchMDS(OnCluster):
         self.history_ = solution.history
         self.stop_reason_ = str(solution.stop_reason)
         self.radius_ = solution.radius
+        self.certificate_ = result.certificate
         self.seed_ = solution.seed
         self.ids_ = result.ids
         self.start_ = result.start

@@ -99,12 +99,12 @@ def measure(
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
     ):
-        coordinates = _coordinates(embedding, source.n, names)
+        coordinates = coordinates_for(embedding, source.n, names)
         return embed.measure(source, coordinates, executor, memory_limit, rule)
 
 
-def _coordinates(given: Any, n: int, ids: Sequence[str] | None, name: str = "embedding") -> Any:
-    """Coordinates in the order of the matrix, if they have names."""
+def coordinates_for(given: Any, n: int, ids: Sequence[str] | None, name: str = "embedding") -> Any:
+    """Return coordinates in the order of the matrix, if they have names."""
     if isinstance(given, str | os.PathLike):
         return read_coordinates(given, n, ids).values
     if not is_frame(given):
@@ -194,7 +194,7 @@ def quality(
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
     ):
         wanted = Wanted.of(source.n, names, labels, truth, n_neighbors, sample, seed)
-        return assess(source, _coordinates(embedding, source.n, names), executor, wanted, memory_limit, rule)
+        return assess(source, coordinates_for(embedding, source.n, names), executor, wanted, memory_limit, rule)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Wanted:
             rows=np.sort(order),
             ranked=np.sort(order[:RANKED_POINTS]),
             labels=None if labels is None else _classes(labels, n, ids),
-            truth=None if truth is None else embed.usable_map(_coordinates(truth, n, ids, "truth"), n, "truth"),
+            truth=None if truth is None else embed.usable_map(coordinates_for(truth, n, ids, "truth"), n, "truth"),
         )
 
 
