@@ -96,10 +96,12 @@ class Products:
         return unsure
 
     def _by_pairs(self, lo: int, unsure: NDArray[np.bool_], out: Rows) -> None:
-        """Compute the distances that products have left, in every row the one to the point itself."""
+        """Compute the distances that products have left; those of points to themselves are zero."""
         step = max(1, PAIR_BYTES // (8 * self.points.shape[1]))
-        for k, line in enumerate(unsure):
-            columns = np.flatnonzero(line)
+        selves = np.arange(len(out)), np.arange(lo, lo + len(out))
+        out[selves], unsure[selves] = 0, False
+        for k in np.flatnonzero(unsure.any(axis=1)).tolist():
+            columns = np.flatnonzero(unsure[k])
             for first in range(0, columns.size, step):
                 some = columns[first : first + step]
                 point = self.points[lo + k : lo + k + 1]

@@ -98,7 +98,7 @@ def test_few_pairs_are_left_to_the_slow_way():
     asked = []
     counted = Products(x, (True, 1.0), lambda a, b, out: asked.append(len(b)) or cdist(a, b, out=out))
     counted.fill(0, 1000, np.empty((1000, 1000), "f4"))
-    assert 1000 <= sum(asked) < 1100  # the diagonal, and hardly more
+    assert sum(asked) < 100  # of a million
 
 
 @pytest.mark.parametrize(
