@@ -17,6 +17,7 @@ from psmds_dist.core.arrays import fill
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import require_size
+from psmds_dist.data.products import FORMS, MIN_FEATURES, UNIT_FORM, Products
 from psmds_dist.data.sources import file_identity, load_npy, require_numeric
 
 SCRATCH_BYTES = 1_000_000
@@ -58,8 +59,11 @@ class Points(RowSource):
     def read_profile(self) -> ReadProfile:
         """Cost of reading: all points, once more where the metric changes them, and distances as computed."""
         points = load_npy(self.path)
-        as_they_are = points.dtype == np.float64 and not Metric(self.metric, self.options).of_units
+        metric = Metric(self.metric, self.options)
+        as_they_are = points.dtype == np.float64 and not metric.of_units
         distances = max(8 * self.n, min(SCRATCH_BYTES, 8 * self.n**2))
+        if metric.form(self.dtype, points.shape[1]):
+            distances = Products.scratch_bytes(*points.shape)
         return ReadProfile(scratch_bytes=8 * points.size * (1 if as_they_are else 2) + distances)
 
     def __eq__(self, other: object) -> bool:
@@ -70,12 +74,7 @@ class Points(RowSource):
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        space = _space(self)
-        step = max(1, SCRATCH_BYTES // (8 * self.n))
-        scratch = np.empty((min(step, hi - lo), self.n))
-        for first in range(lo, hi, step):
-            last = min(first + step, hi)
-            fill(out[first - lo : last - lo], space.distances(first, last, scratch[: last - first]))
+        _space(self).fill(lo, hi, out[: hi - lo])
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +108,12 @@ class Metric:
     def of_units(self) -> bool:
         """Whether 1 - <u, v> = |u - v|^2 / 2 of unit vectors does: pair by pair, and zero on the diagonal."""
         return self.name in ("cosine", "correlation") and not self.options
+
+    def form(self, dtype: np.dtype[Any], features: int) -> tuple[bool, float] | None:
+        """How distances of a type follow from squared ones, where matrix products are the faster way to these."""
+        if self.options or dtype != np.float32 or features < MIN_FEATURES:
+            return None
+        return UNIT_FORM if self.of_units else FORMS.get(self.name)
 
     def prepared(self, points: Floats, numbers: Ints | None = None, what: str = "point") -> Floats:
         """Points in the form that `distances` takes, row by row.
@@ -146,6 +151,23 @@ class _Space:
 
     points: Floats
     metric: Metric
+    products: Products | None = None
+    """How distances are computed where matrix products are faster."""
+
+    def fill(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out`` with the distances from points ``lo`` to ``hi`` to all."""
+        if self.products is not None:
+            self.products.fill(lo, hi, out)
+        else:
+            self._fill_by_pairs(lo, hi, out)
+
+    def _fill_by_pairs(self, lo: int, hi: int, out: Rows) -> None:
+        n = len(self.points)
+        step = max(1, SCRATCH_BYTES // (8 * n))
+        scratch = np.empty((min(step, hi - lo), n))
+        for first in range(lo, hi, step):
+            last = min(first + step, hi)
+            fill(out[first - lo : last - lo], self.distances(first, last, scratch[: last - first]))
 
     def distances(self, lo: int, hi: int, out: Floats) -> Floats:
         """Distances from points ``lo`` to ``hi`` to all."""
@@ -159,7 +181,9 @@ def _space(source: Points) -> _Space:
     if metric.wants:
         spread = points.var(axis=0, ddof=1) if metric.wants == "V" else np.atleast_2d(np.cov(points.T))
         metric = metric.fitted(spread)
-    return _Space(metric.prepared(points), metric)
+    points = metric.prepared(points)
+    form = metric.form(source.dtype, points.shape[1])
+    return _Space(points, metric, None if form is None else Products(points, form, metric.distances))
 
 
 def _unit(points: Floats, metric: str, numbers: Ints | None, what: str) -> Floats:
