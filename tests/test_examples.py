@@ -16,6 +16,7 @@ PROMISES = {
     "seriation.py": ((), "rank correlation with the true order above 0.999: True"),
     "larger_than_memory.py": ((), "in this process, the same bits: True"),
     "own_source.py": ((), "near json: "),
+    "strings.py": ((), "names are those of the input: True"),
     "million_points.py": (("20000",), "new points from the stored map, the same bits: True"),
 }
 
