@@ -19,6 +19,7 @@ PROMISES = {
     "unfolding.py": (("titres.png",), "no worse than L-BFGS from three random starts: True"),
     "larger_than_memory.py": ((), "in this process, the same bits: True"),
     "own_source.py": ((), "near json: "),
+    "strings.py": ((), "names are those of the input: True"),
     "million_points.py": (("20000",), "new points from the stored map, the same bits: True"),
 }
 
