@@ -305,9 +305,9 @@ def _misplacement(objective: Objective, x: Floats, scale: float) -> float:
 def _finish(progress: _Progress, schedule: Schedule) -> Solution:
     """Measure the last map; take the best one met on the way instead where its exact error is lower."""
     finish = partial(_solution, progress, schedule)
-    found, (error, x) = finish(progress.state.x), progress.best
-    if error < found.stress.error * (schedule.pairs or x.shape[1] ** 2):
-        other = finish(x)
+    found, (error, best) = finish(progress.state.x), progress.best
+    if error < found.stress.error * (schedule.pairs or progress.state.x.shape[1] ** 2):
+        other = finish(best)
         found = other if other.merit < found.merit else found
     return replace(found, seconds=time.perf_counter() - progress.began)
 
