@@ -8,7 +8,9 @@ from scipy.spatial import procrustes
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
 from sklearn.isotonic import isotonic_regression
+from sklearn.manifold import MDS
 
 from psmds_dist import DissimilarityWarning, InputError, PatternSearchMDS, measure, quality
 
@@ -123,3 +125,26 @@ def test_quality_is_told_against_disparities():
     found = quality(squareform(T**3), mds.embedding_, transform="ordinal", truth=POINTS)
     assert found.stress1 == pytest.approx(mds.stress1_, rel=1e-6)
     assert found.procrustes < 1e-3
+
+
+def small_sets():
+    """Ratings with ties, correlations of measurements, and distances on a sphere."""
+    random = np.random.default_rng(1)
+    near = pdist(random.random((40, 3)))
+    near += 0.15 * random.standard_normal(near.size)
+    yield "ratings", np.digitize(near, np.quantile(near, np.arange(1, 7) / 7)) + 1.0
+    yield "correlations", squareform(1 - np.corrcoef(load_breast_cancer().data.T), checks=False)
+    x = random.standard_normal((60, 3))
+    yield "sphere", np.arccos(np.clip(1 - pdist(x, "cosine"), -1, 1))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("ties", ["primary", "secondary"])
+def test_stress_is_no_worse_than_that_of_the_best_of_ten_starts_of_smacof(ties):
+    for name, t in small_sets():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            how = {"metric": False, "normalized_stress": True, "n_init": 10, "dissimilarity": "precomputed"}
+            theirs = MDS(2, **how, max_iter=1000, eps=1e-6, random_state=0).fit_transform(squareform(t))
+        ours = fit(t, transform="ordinal", ties=ties, n_init="auto").embedding_
+        assert best_stress(t, ours, ties) <= 1.005 * best_stress(t, theirs, ties), name
