@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
+    from psmds_dist.data.features import open_points
     from psmds_dist.data.geodesics import open_geodesics
     from psmds_dist.data.objects import open_objects
     from psmds_dist.data.opening import open_matrix
     from psmds_dist.data.pairs import open_pairs
-    from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows
     from psmds_dist.data.store import open_rows
     from psmds_dist.data.unfolding import unfold
@@ -87,7 +87,7 @@ _HOMES = {
     "open_matrix": "data.opening",
     "open_objects": "data.objects",
     "open_pairs": "data.pairs",
-    "open_points": "data.points",
+    "open_points": "data.features",
     "open_rows": "data.store",
     "plot": "api.plot",
     "quality": "api.quality",

@@ -1,34 +1,20 @@
 """Helpers for tests of Dask clusters."""
 
+import gc
 import os
 import signal
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from psmds_dist.core.events import EpochEvent
 from psmds_dist.core.sources import RowSource
-from psmds_dist.deploy.local import local_client
+from psmds_dist.data.cache import clear_row_cache
 
 STOPPING = [sys.executable, Path(__file__).with_name("stopping.py")]
 """The command psmds, stopped at a moment until a file is gone."""
-
-
-class SharedCluster(ExitStack):
-    """Two local workers that start when they are first needed, and again where a test has ended one or added some."""
-
-    _client = None
-    _processes = None
-
-    def client(self):
-        """Client of the two workers; the same as before while they live."""
-        if self._client is None or self._client.run(os.getpid, on_error="ignore") != self._processes:
-            self.close()
-            self._client = self.enter_context(local_client(workers=2, threads=1))
-            self._processes = self._client.run(os.getpid)
-        return self._client
 
 
 def wait_for(condition, seconds=60.0):
@@ -43,6 +29,15 @@ def with_workers(client, count):
     """Scale a local cluster, and wait until all workers have started."""
     client.cluster.scale(count)
     wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == count)
+    return client
+
+
+def without_runs(client):
+    """Remove what executors that were not closed have left on a cluster."""
+    gc.collect()  # tasks go with their futures
+    for name in [name for name in client.cluster.scheduler.worker_plugins if "psmds" in name]:
+        client.unregister_worker_plugin(name)
+    client.run(clear_row_cache)
     return client
 
 

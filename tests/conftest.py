@@ -56,15 +56,17 @@ def quiet():
 
 
 @pytest.fixture(scope="session")
-def shared_cluster():
-    """Two local Dask workers for one module after the other."""
-    from tests.clusters import SharedCluster
+def shared_client():
+    """Client of two local Dask workers for one module after the other."""
+    from psmds_dist.deploy.local import local_client
 
-    with SharedCluster() as cluster:
-        yield cluster
+    with local_client(workers=2, threads=1) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
-def client(shared_cluster):
-    """Client of two local Dask workers, shared by the tests of a module, which may end workers or start more."""
-    return shared_cluster.client()
+def client(shared_client):
+    """Client of two local Dask workers, as if they were new; a module may replace them, or start more."""
+    from tests.clusters import with_workers, without_runs
+
+    return without_runs(with_workers(shared_client, 2))

@@ -28,6 +28,7 @@ from psmds_dist.core.rng import generator
 from psmds_dist.core.sources import ComputesPairs, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.data.cache import stored
+from psmds_dist.data.features import is_sparse, open_points
 from psmds_dist.data.functions import Function, is_function
 from psmds_dist.data.geodesics import Geodesics, open_geodesics
 from psmds_dist.data.ids import read_ids
@@ -417,6 +418,9 @@ def open_data(
         if metric_params:
             raise _no_parameters("a function: bind them to it, as functools.partial does")
         yield MatrixData(open_objects(X, metric, ids=ids, dtype=dtype), scratch)
+    elif metric != "precomputed" and is_sparse(X):
+        sparse = open_points(X, str(metric), metric_params, dtype)
+        yield MatrixData(sparse, scratch, _names(ids, sparse.n))
     elif metric != "precomputed":
         with points_input(X, executor, scratch=scratch) as points:
             yield PointsData.of(points, str(metric), dict(metric_params or {}), dtype, _names(ids, points.n))

@@ -265,7 +265,7 @@ def _embed(
         config=first,
         ids=context.ids,
         start=begin.name if solution.seed == first.seed else "random",
-        evidence=begin.evidence or Evidence.of(stresses),
+        evidence=begin.evidence if begin.evidence and scaling is None else Evidence.of(stresses),
         seconds=seconds + solving,
         versions=versions(),
         identity=identity,

@@ -55,15 +55,15 @@ def distances(
 ) -> None:
     """Write the distances between POINTS to the store TARGET.
 
-    POINTS is a .npy file of shape (N, D); with --metric package.module.function, it may also be a text file of one
-    string per line. Such a function is called once for each pair, on one thread of each worker (--workers); functions
-    of RapidFuzz run on all threads. Geodesic distances are shortest paths on a graph of neighbors. After an
-    interruption, rerun the same command to continue.
+    POINTS is a .npy file or Zarr array of shape (N, D), or a sparse matrix of SciPy (.npz); with --metric
+    package.module.function, it may also be a text file of one string per line. Such a function is called once for each
+    pair, on one thread of each worker (--workers); functions of RapidFuzz run on all threads. Geodesic distances are
+    shortest paths on a graph of neighbors. After an interruption, rerun the same command to continue.
     """
+    from psmds_dist.data.features import open_points
     from psmds_dist.data.functions import is_function
     from psmds_dist.data.geodesics import open_geodesics
     from psmds_dist.data.objects import open_objects
-    from psmds_dist.data.points import open_points
     from psmds_dist.ingest.build import build
 
     source: RowSource

@@ -299,8 +299,8 @@ class RunOptions(TargetOptions):
 
 
 METRIC_HELP = (
-    "Metric of scipy.spatial.distance.cdist, geodesic, or a function to import, such as "
-    "rapidfuzz.distance.Levenshtein.distance"
+    "Metric of scipy.spatial.distance.cdist, geodesic, haversine (latitudes and longitudes in degrees; km), tanimoto "
+    "(bits), or a function to import, such as rapidfuzz.distance.Levenshtein.distance"
 )
 """What ``--metric`` takes."""
 

@@ -62,9 +62,9 @@ class Objective:
         errors, halves = gather(self.executor, RowGradients(self.rows, x, self.kernels), layout, range(layout.count))
         return float(errors.sum()), np.ascontiguousarray(4 * halves.T)  # each pair is in two rows
 
-    def refitted(self, x: Floats) -> Objective:
-        """What a map is compared with, fitted to it anew; itself where nothing is fitted."""
-        return self
+    def refitted(self, x: Floats) -> tuple[Objective, float]:
+        """Fit to a map anew what it is compared with; return that, or itself where nothing is fitted, and the error."""
+        return self, np.nan
 
     @property
     def curve(self) -> Floats:

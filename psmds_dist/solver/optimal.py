@@ -58,8 +58,8 @@ class Scaling:
         knots, complete = knots_of(values)
         kind = transformation_of(rule.transform, rule.ties if complete else "secondary")
         first = kind.begin(knots, schedule.config.n_components)
-        drawn = first[np.searchsorted(knots, values, side="right") - 1]
-        return cls(kind, knots, first * (schedule.scale / math.sqrt(np.square(drawn).mean())))
+        counts = np.diff(np.searchsorted(np.sort(values), knots), append=values.size)
+        return cls(kind, knots, first * (schedule.scale / math.sqrt(np.average(first**2, weights=counts))))
 
     def positions(self, source: RowSource) -> RowSource:
         """Rows that a solve reads."""
@@ -101,13 +101,14 @@ class ScaledObjective(Objective):
         """Return the same with the disparities that fit a map best, by which its stress is told."""
         return self.with_table(self.fit(x)[0].table)
 
-    def refitted(self, x: Floats) -> Self:
-        """Return the same with such disparities, of the usual root mean square."""
+    def refitted(self, x: Floats) -> tuple[Self, float]:
+        """Return the same with such disparities, of the usual root mean square, and the error of the map then."""
         fit, sums = self.fit(x)
         if fit.square == 0:  # all points in one place
-            return self
+            return self, math.nan
         wanted = self.kernels.scale**2 * float(sums.pairs.sum())
-        return self.with_table(math.sqrt(wanted / fit.square) * fit.table)
+        factor = math.sqrt(wanted / fit.square)
+        return self.with_table(factor * fit.table), sums.squares - 2 * factor * fit.square + wanted
 
     def gradient(self, x: Floats) -> tuple[float, Floats]:
         """Square of Stress-1 with the best disparities, and its derivatives.

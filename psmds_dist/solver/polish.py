@@ -18,11 +18,15 @@ GAIN = 1e-10
 MAX_STEPS = 300
 """Most steps of the polish; a step is a pass over the rows, seldom two."""
 
+FEW_STEPS = 8
+"""Most steps where the matrix is large. They lower Stress-1 of transformed dissimilarities by some percent, which moves
+against disparities that are fixed would take many epochs for: 0.1414 to 0.1349 on 4,000 points, as far as 300 steps."""
+
 MEMORY = 10
 """Earlier steps that the method remembers."""
 
 
-def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
+def polished(objective: Objective, x: Floats, *, scale: float, max_steps: int = MAX_STEPS) -> Floats:
     """Take a map to a local minimum of the error by L-BFGS (`scipy.optimize.minimize`); same bits for any executor.
 
     Parameters
@@ -33,6 +37,8 @@ def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
         Coordinates near the minimum.
     scale : float
         Root mean square dissimilarity, the unit of the search.
+    max_steps : int
+        Most steps.
 
     Returns
     -------
@@ -52,7 +58,7 @@ def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
         error, gradient = objective.gradient(scale * point.reshape(x.shape))
         return error / first, (scale / first) * gradient.ravel()
 
-    options = {"ftol": GAIN, "gtol": 0.0, "maxiter": MAX_STEPS, "maxcor": MEMORY}
+    options = {"ftol": GAIN, "gtol": 0.0, "maxiter": max_steps, "maxcor": MEMORY}
     with one_thread():  # the order of sums in BLAS depends on its threads
         found = minimize(value, x.ravel() / scale, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     if found.fun > 1:

@@ -21,7 +21,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.optimal import ScaledObjective, Scaling, objective_of
-from psmds_dist.solver.polish import polished
+from psmds_dist.solver.polish import FEW_STEPS, MAX_STEPS, polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
@@ -137,17 +137,18 @@ class _Progress:
             stream.save(self.state.epoch, self.as_arrays, now=True)
         self.outcome = reason if self.unpolished else self.outcome or reason
 
-    def polish(self, scale: float) -> None:
+    def polish(self, scale: float, max_steps: int) -> None:
         """Improve the last map; while that is unfinished, so is the solve."""
         self.unpolished = True
-        self.state = replace(self.state, x=polished(self.objective, self.state.x, scale=scale))
+        self.state = replace(self.state, x=polished(self.objective, self.state.x, scale=scale, max_steps=max_steps))
         self.unpolished = False
 
-    def refit(self) -> None:
+    def refit(self, *, monotone: bool) -> None:
         """Fit to the last map what it is compared with, where anything is fitted; its error is another one then."""
-        before, self.objective = self.objective, self.objective.refitted(self.state.x)
-        if self.objective is not before:
-            self.state = replace(self.state, error=np.inf)
+        before = self.objective
+        self.objective, error = before.refitted(self.state.x)
+        if self.objective is not before:  # a monotone solve measures where it stands, to the last digit
+            self.state = replace(self.state, error=np.inf if monotone else error)
 
 
 def solve(
@@ -205,7 +206,7 @@ def solve(
     progress = _Progress(State(x, radius=config.radius or scale), began, objective)
     try:
         if (saved := stream.last()) is None and start is not None:
-            progress.objective = objective.refitted(x)
+            progress.objective, _ = objective.refitted(x)
         if not config.rule.plain:
             schedule = schedule.counting(objective.measure(x))
         if saved is not None:
@@ -216,7 +217,7 @@ def solve(
         _loop(progress, schedule, partial(_told, on_epoch, on_event), stream)
         if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
             on_event(StageEvent("polish"))
-            progress.polish(scale)
+            progress.polish(scale, MAX_STEPS if config.polishes_fully(source.n) else FEW_STEPS)
     except KeyboardInterrupt:
         progress.cut_short(StopReason.INTERRUPTED, stream)
     except WorkerError as error:
@@ -249,7 +250,7 @@ def _loop(
         event = progress.record(report, plan.radius, schedule)
         progress.state, progress.outcome = schedule.advance(progress.state, report)
         if progress.outcome is StopReason.RADIUS or progress.state.radius < plan.radius:
-            progress.refit()
+            progress.refit(monotone=not config.bad_moves)
         stream.save(progress.state.epoch, progress.as_arrays)
         if ends(event):
             progress.outcome = progress.outcome or StopReason.CALLBACK

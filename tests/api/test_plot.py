@@ -175,9 +175,9 @@ def test_convergence_shows_error_and_radius_of_every_epoch(fitted):
 
 
 def test_the_error_of_another_loss_is_called_by_its_name():
-    other = PatternSearchMDS(loss="absolute", init="random", random_state=0, max_epochs=3).fit(GIVEN)
+    other = PatternSearchMDS(loss="huber", init="random", random_state=0, max_epochs=3).fit(GIVEN)
     above, _ = plot(other, kind="convergence").axes
-    assert above.get_ylabel() == "root of the mean absolute loss"
+    assert above.get_ylabel() == "root of the mean huber loss"
 
 
 def test_a_shepard_diagram_shows_every_pair_once(fitted):

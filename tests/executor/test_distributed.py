@@ -280,7 +280,7 @@ def test_rows_are_cached_during_a_fit_and_let_go_after_it(client, stores):
     with_workers(client, 2)
     held = []
     note = lambda event: held.append(sum(client.run(_cached_rows).values()))  # noqa: E731
-    PatternSearchMDS(cluster=client, on_epoch=note, max_epochs=2).fit(stores / "ours")
+    PatternSearchMDS(cluster=client, on_epoch=note, max_epochs=2, init="random").fit(stores / "ours")
     assert held[-1] >= N * N * 4
     assert sum(client.run(_cached_rows).values()) == 0
 

@@ -247,9 +247,9 @@ class ZarrRows(PickledOnce, RowSource):
             ) from error
 
 
-def chunk_file(array: zarr.Array[Any], chunk: int, encoding: Encoding) -> ChunkFile:
+def chunk_file(array: zarr.Array[Any], chunk: int, encoding: Encoding | None = None) -> ChunkFile:
     """Return the file of a chunk of whole rows."""
     path = directory(array) / array.metadata.encode_chunk_key((chunk, 0))
     row_bytes = int(array.shape[1]) * array.dtype.itemsize
     checksum = isinstance(array.metadata, ArrayV3Metadata) and Crc32cCodec() in array.metadata.codecs
-    return ChunkFile(str(path), int(array.chunks[0]), row_bytes, checksum, encoding)
+    return ChunkFile(str(path), int(array.chunks[0]), row_bytes, checksum, encoding or Encoding(array.dtype))
