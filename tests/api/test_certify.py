@@ -8,7 +8,17 @@ import pytest
 from click.testing import CliRunner
 from scipy.spatial.distance import pdist, squareform
 
-from psmds_dist import Certificate, DissimilarityWarning, InputError, PatternSearchMDS, certify, read_result
+from psmds_dist import (
+    ArrayRows,
+    Certificate,
+    DissimilarityWarning,
+    InProcessExecutor,
+    InputError,
+    PatternSearchMDS,
+    certify,
+    read_result,
+)
+from psmds_dist.api.certificate import certificate_of
 from psmds_dist.cli.app import main
 from psmds_dist.core.losses import LOSSES
 from psmds_dist.core.rules import PairRule
@@ -129,8 +139,7 @@ def test_the_command_certifies_what_a_solve_reached_and_judges_other_maps(tmp_pa
     assert "give both" in run("quality", "m.zarr", "--radius", 1, code=2)
 
 
-def test_a_map_with_a_transformation_is_not_certified(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("t.npy", squareform(pdist(np.random.default_rng(5).normal(size=(20, 2)))))
-    run("fit", "t.npy", "m.zarr", "--transform", "interval", "--max-epochs", 2, "-q")
-    assert "but this map was made with a transformation" in run("quality", "m.zarr", "--certify", code=1)
+def test_a_map_with_a_transformation_is_not_certified():
+    matrix = ArrayRows(random_pairs(9, 5).low)
+    with pytest.raises(InputError, match="but this map was made with a transformation"):
+        certificate_of(matrix, np.zeros((9, 2)), InProcessExecutor(1), rule=PairRule(transform="interval"))
