@@ -20,6 +20,7 @@ from psmds_dist.cli.options import (
     disconnected_option,
     dtype_option,
     format_option,
+    metric_option,
 )
 from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
     from psmds_dist.core.sources import RowSource
     from psmds_dist.core.types import InputCheck
     from psmds_dist.data.geodesics import Geodesics
+    from psmds_dist.data.objects import Objects
+
+UNNAMED = "the points have no names (--ids FILE gives them)"
+"""Part of a note on objects that do not name themselves."""
 
 
 @click.command()
-@click.argument("points", type=click.Path(exists=True, dir_okay=False))
+@click.argument("points", type=click.Path(exists=True))
 @click.argument("target", type=click.Path())
-@click.option(
-    "--metric", default="euclidean", show_default=True, help="Metric of scipy.spatial.distance.cdist, or geodesic."
-)
+@metric_option(default="euclidean", show_default=True)
 @accept(GraphOptions, "graph")
 @dtype_option
 @accept(TargetOptions, "output")
@@ -52,11 +55,15 @@ def distances(
 ) -> None:
     """Write the distances between POINTS to the store TARGET.
 
-    POINTS is a .npy file of shape (N, D). Geodesic distances are shortest paths on a graph of neighbors. After an
-    interruption, rerun the same command to continue.
+    POINTS is a .npy file or Zarr array of shape (N, D), or a sparse matrix of SciPy (.npz); with --metric
+    package.module.function, it may also be a text file of one string per line. Such a function is called once for each
+    pair, on one thread of each worker (--workers); functions of RapidFuzz run on all threads. Geodesic distances are
+    shortest paths on a graph of neighbors. After an interruption, rerun the same command to continue.
     """
+    from psmds_dist.data.features import open_points
+    from psmds_dist.data.functions import is_function
     from psmds_dist.data.geodesics import open_geodesics
-    from psmds_dist.data.points import open_points, seem_dissimilarities
+    from psmds_dist.data.objects import open_objects
     from psmds_dist.ingest.build import build
 
     source: RowSource
@@ -65,11 +72,29 @@ def distances(
         source = open_geodesics(points, **parameters, ids=output.ids, dtype=_row_type(dtype))
         output = replace(output, ids=None)
         _note_left_out(source, output)
+    elif is_function(metric):
+        source = open_objects(points, metric, dtype=_row_type(dtype))
+        _note_objects(source, output)
     else:
         source = open_points(points, metric, dtype=_row_type(dtype))
-    if not output.quiet and seem_dissimilarities(points):
-        print_note(f"{points} looks like a dissimilarity matrix; 'psmds ingest' stores it as such")
+    _note_dissimilarities(points, output)
     _write_store(partial(build, metric=metric, dtype=dtype), source, target, output, cluster)
+
+
+def _note_objects(source: Objects, output: TargetOptions) -> None:
+    """Tell what is compared, and what has no names."""
+    if not output.quiet:
+        unnamed = source.ids is None and output.ids is None
+        print_note(f"{source.location}: {source.described}" + f"; {UNNAMED}" * unnamed)
+
+
+def _note_dissimilarities(points: str, output: TargetOptions) -> None:
+    """Tell when points look like what was computed from points."""
+    from psmds_dist.data.formats import NPY, begins_with
+    from psmds_dist.data.points import seem_dissimilarities
+
+    if not output.quiet and begins_with(points, NPY) and seem_dissimilarities(points):
+        print_note(f"{points} looks like a dissimilarity matrix; 'psmds ingest' stores it as such")
 
 
 def _note_left_out(source: Geodesics, output: TargetOptions) -> None:

@@ -232,6 +232,14 @@ class SupportsColumns(Protocol):
 
 
 @runtime_checkable
+class ComputesPairs(Protocol):
+    """A square, symmetric source whose entries are computed one by one, at such a cost that none is computed twice."""
+
+    def read_pairs(self, rows: Ints, columns: Ints, out: Rows) -> None:
+        """Fill ``out`` with the entries between two lists of points, each pair once where the lists are equal."""
+
+
+@runtime_checkable
 class KeepsChecks(Protocol):
     """A source that keeps the result of its input check, for as long as its rows stay the same."""
 

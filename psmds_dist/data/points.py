@@ -17,6 +17,8 @@ from psmds_dist.core.arrays import fill
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import require_size
+from psmds_dist.data.formats import NPY, begins_with
+from psmds_dist.data.metrics import OWN, require_parameters
 from psmds_dist.data.products import FORMS, MIN_FEATURES, UNIT_FORM, Products
 from psmds_dist.data.sources import file_identity, load_npy, require_numeric
 
@@ -60,7 +62,7 @@ class Points(RowSource):
         """Cost of reading: all points, once more where the metric changes them, and distances as computed."""
         points = load_npy(self.path)
         metric = Metric(self.metric, self.options)
-        as_they_are = points.dtype == np.float64 and not metric.of_units
+        as_they_are = points.dtype == np.float64 and not metric.prepares
         distances = max(8 * self.n, min(SCRATCH_BYTES, 8 * self.n**2))
         if metric.form(self.dtype, points.shape[1]):
             distances = Products.scratch_bytes(*points.shape)
@@ -79,7 +81,7 @@ class Points(RowSource):
 
 @dataclass(frozen=True, eq=False)
 class Metric:
-    """A metric of `scipy.spatial.distance.cdist`, such that every pair is computed by itself.
+    """A metric of `scipy.spatial.distance.cdist` or of `psmds_dist.data.metrics`, every pair computed by itself.
 
     SciPy's cosine and correlation go through a matrix product, whose last bits depend on the block, and its
     seuclidean and mahalanobis take variances from the block: neither would give a symmetric matrix.
@@ -115,11 +117,19 @@ class Metric:
             return None
         return UNIT_FORM if self.of_units else FORMS.get(self.name)
 
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepared` makes other points of them."""
+        return self.of_units or self.name in OWN
+
     def prepared(self, points: Floats, numbers: Ints | None = None, what: str = "point") -> Floats:
         """Points in the form that `distances` takes, row by row.
 
         Messages call them ``what``, by their ``numbers``, or by their places here.
         """
+        if self.name in OWN:
+            require_parameters(self.name, self.options)
+            return OWN[self.name].prepared(points, numbers, what)
         if not self.of_units:
             return points
         if self.name == "correlation":
@@ -130,7 +140,9 @@ class Metric:
         """Fill ``out`` with the distances from prepared points to prepared others."""
         from scipy.spatial.distance import cdist  # late: importing SciPy takes longer than most starts
 
-        if self.of_units:
+        if self.name in OWN:
+            OWN[self.name].distances(points, others, out, self.options)
+        elif self.of_units:
             cdist(points, others, "sqeuclidean", out=out)
             out *= 0.5
         else:
@@ -210,9 +222,10 @@ def open_points(
     path : path
         Array of shape (n, d).
     metric : str
-        Name of a metric of `scipy.spatial.distance.cdist`.
+        Name of a metric of `scipy.spatial.distance.cdist`; ``"haversine"``, great circles in km between latitudes and
+        longitudes in degrees; or ``"tanimoto"`` for vectors of bits.
     options : mapping, optional
-        Parameters of the metric, such as ``p`` for ``"minkowski"``.
+        Parameters of the metric, such as ``p`` for ``"minkowski"``, or ``radius`` for ``"haversine"``.
     dtype : {"float32", "float64"}
         Type of the distances to deliver; they are computed in float64.
 
@@ -221,6 +234,7 @@ def open_points(
     Points
     """
     place = os.path.abspath(path)
+    _refuse_text(place)
     values = load_npy(place)
     require_points(values, place)
     require_size(int(values.shape[0]))
@@ -230,6 +244,15 @@ def open_points(
     source = Points(place, (n, n), metric, chosen, np.dtype(dtype), content_id)
     _try_metric(source)
     return source
+
+
+def _refuse_text(path: str) -> None:
+    """Refuse lines of text, with what compares them."""
+    if path.lower().endswith(".txt") and os.path.isfile(path) and not begins_with(path, NPY):
+        raise InputError(
+            f"{path} is text, but points are numbers in a .npy file (numpy.save); lines of text are compared by a "
+            "function, such as --metric rapidfuzz.distance.Levenshtein.distance."
+        )
 
 
 def seem_dissimilarities(path: str | os.PathLike[str], sample: int = 500) -> bool:

@@ -27,6 +27,7 @@ from psmds_dist.ingest.check import (
 from psmds_dist.ingest.connected import keep_connected
 from psmds_dist.ingest.conversion import RoundingChecker, encoding_for, from_similarities
 from psmds_dist.ingest.diagnose import count_triangles
+from psmds_dist.ingest.halves import half_computed
 from psmds_dist.ingest.passes import Check, Checker
 from psmds_dist.ingest.scan import BlockScanner, Progress, panel_blocks, read_strips, scan_all, split
 from psmds_dist.planning import memory
@@ -224,9 +225,13 @@ def write_checked(
             source_fingerprint=source.content_id,
             overwrite=overwrite,
         )
-        work = BuildBlocks(source, target, panel_blocks(source, room), checker.scanner(source))
-        with _removed_if_refused(target):
-            collected = checker.collect(source, scan_all(source, work, executor, room, on_progress))
+        with (
+            _removed_if_refused(target),
+            half_computed(source, target, executor, room, on_progress) as rows,
+        ):
+            room = checker.room(rows, executor, memory_limit, writing=True)
+            work = BuildBlocks(rows, target, panel_blocks(rows, room), checker.scanner(rows))
+            collected = checker.collect(rows, scan_all(rows, work, executor, room, on_progress))
             check = checker.evaluate(collected, target, executor, room)
         check.suspicion.warn(checker.what)
         target.finish(check.as_dict())

@@ -327,6 +327,13 @@ def with_polish(solve: MemoryRequirement, dims: int, workers: int, *, here: bool
     return solve.with_part("the polish", FLOAT64_BYTES * held)
 
 
+def with_region(solve: MemoryRequirement, dims: int, *, here: bool) -> MemoryRequirement:
+    """What a solve needs whose points have a region: its ends here, and what moves they allow everywhere."""
+    n, allowed = solve.rows.layout.n, 2 * dims
+    held = 4 * FLOAT64_BYTES * n * dims if here else SNAPSHOT_COPIES * n * allowed
+    return solve.with_part("pinned coordinates and bounds", held)
+
+
 _POLISH = 35
 """Numbers a coordinate of the quasi-Newton method: steps and changes of gradients, ten each, and work on them."""
 

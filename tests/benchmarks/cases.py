@@ -18,6 +18,7 @@ from tests.benchmarks.roofline import roofline
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
 from tests.benchmarks.stores import distances, half_size
+from tests.benchmarks.strings import strings
 
 Case = Callable[[Settings], list[Record]]
 
@@ -43,6 +44,7 @@ CASES: dict[str, Case] = {
     "landmark": landmark,
     "pcoa": pcoa,
     "million": million,
+    "strings": strings,
     "alternatives": alternatives,
 }
 

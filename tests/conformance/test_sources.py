@@ -313,7 +313,16 @@ class Transformed(Suite):
         return self.sources[name][1](type(self).content(0))
 
 
-@pytest.mark.parametrize("name", MATRICES)
+RARE = {
+    ".npy, by columns", "store, converted", "Zarr, plain", "TSV, compressed", "decimal commas", "symmetrized CSV",
+    "symmetrized, .npy", "triangle, store", "subset, store", "zero diagonal, triangle of an array",
+}  # fmt: skip
+"""Combinations of parts that others in the table have too."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name not in RARE else pytest.param(name, marks=pytest.mark.wide) for name in MATRICES]
+)
 class TestMatrices(Transformed):
     sources, content = MATRICES, staticmethod(skewed)
 

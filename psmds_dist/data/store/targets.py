@@ -94,6 +94,10 @@ class Target(RowSource):
         """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
         self._written.read_rows(rows, columns, out)
 
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+        self._written.read_columns(lo, hi, rows_of(out, hi - lo))
+
     @property
     def _written(self) -> ZarrRows:
         return ZarrRows(self.array, "", self.encoding, self.dtype, verify=self.verify)

@@ -85,6 +85,11 @@ def is_unfinished(path: str | os.PathLike[str]) -> bool:
     return header.get("status") == "building" and bool(list_chunks(place / header["kind"]))
 
 
+def is_begun(path: str | os.PathLike[str]) -> bool:
+    """Whether there is an unfinished store, perhaps without any chunks yet."""
+    return header_at(Path(os.path.realpath(path))).get("status") == "building"
+
+
 def _begin(
     place: Path,
     described: Mapping[str, Any],
