@@ -17,6 +17,7 @@ from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
+from tests.benchmarks.stores import distances, half_size
 from tests.benchmarks.strings import strings
 
 Case = Callable[[Settings], list[Record]]
@@ -33,6 +34,8 @@ CASES: dict[str, Case] = {
     "guided": guided,
     "entries": entries,
     "keeping": keeping,
+    "distances": distances,
+    "half-size": half_size,
     "planning": planning,
     "scheduler": scheduler,
     "overhead": overhead,
