@@ -24,6 +24,7 @@ from psmds_dist.cli.options import (
 from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
 from psmds_dist.utils.atomic import folder_above
+from psmds_dist.utils.remote import is_url
 
 if TYPE_CHECKING:
     from psmds_dist.core.sources import RowSource
@@ -146,7 +147,7 @@ def _write_store(
     with open_executor(cluster, quiet=output.quiet) as executor:
         hint_at_unfinished_store(target)
         executor.check_readable(source)
-        executor.check_writable(str(folder_above(Path(os.path.realpath(target)))))
+        executor.check_writable(target if is_url(target) else str(folder_above(Path(os.path.realpath(target)))))
         ids = row_names(source, output.ids)
         with parts_shown("writing", output.quiet) as show:
             check = write(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, RuleOptions, accept, option, overwrite_option
+from psmds_dist.cli.options import ClusterOptions, InputPath, RuleOptions, accept, option, overwrite_option
 from psmds_dist.cli.output import print_note, print_result, print_status
 from psmds_dist.cli.session import open_executor, require_output, with_matrices_beside
 from psmds_dist.core.errors import InputError
@@ -73,7 +73,7 @@ class MeasureOptions:
 
 
 @click.command()
-@click.argument("result", type=click.Path(exists=True))
+@click.argument("result", type=InputPath())
 @click.option("--matrix", type=click.Path(), help="The dissimilarities [default: those that RESULT was computed from].")
 @click.option(
     "--worst", default=5, show_default=True, type=click.IntRange(0), help="Number of points of highest stress to list."
@@ -258,7 +258,7 @@ def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
 
 
 @click.command()
-@click.argument("result", type=click.Path(exists=True))
+@click.argument("result", type=InputPath())
 @click.argument("output", type=click.Path(dir_okay=False))
 @click.option(
     "--format",

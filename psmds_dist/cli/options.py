@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from psmds_dist.cli.output import Print, start_json_log, status_printer
+from psmds_dist.utils.remote import is_url
 
 if TYPE_CHECKING:
     from psmds_dist.core.rules import PairRule
@@ -37,6 +38,17 @@ class Positive(click.FloatRange):
         """Return the number, or fail with a message."""
         number = float(super().convert(value, param, ctx))
         return self.fail("nan is not a number.", param, ctx) if math.isnan(number) else number
+
+
+class InputPath(click.Path):
+    """A path that must exist, or a URL; opening a URL tells whether something is there."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or fail with a message."""
+        return value if is_url(value) else super().convert(value, param, ctx)
 
 
 def count(text: str) -> int:
