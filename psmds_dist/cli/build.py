@@ -114,11 +114,13 @@ def ingest(
 ) -> None:
     """Check MATRIX and write it to the store TARGET.
 
-    MATRIX is a Zarr array, also in a .zip archive, or a file: .npy, square or in SciPy's condensed form; CSV, TSV or a
-    table between blanks, with or without names; a PHYLIP matrix; .npz or HDF5 (of UniFrac, scikit-bio, AnnData), of
-    several matrices with the name of one: file.h5::name. Text may be compressed, and a triangle, which is unpacked in
-    TMPDIR first. Empty cells and NA are missing pairs. A matrix is read in blocks and never loaded as a whole. After an
-    interruption, rerun the same command to continue.
+    MATRIX is a Zarr array, also in a .zip archive or at a URL (s3://bucket/m.zarr, gs://, az://, https://), or a file:
+    .npy, square or in SciPy's condensed form; CSV, TSV or a table between blanks, with or without names; a PHYLIP
+    matrix; a table of TSPLIB; .npz or HDF5 (of UniFrac, scikit-bio, AnnData), of several matrices with the name of one:
+    file.h5::name. Text may be compressed, and a triangle, which is unpacked in TMPDIR first. Empty cells and NA are
+    missing pairs. A matrix is read in blocks and never loaded as a whole. After an interruption, rerun the same command
+    to continue. TARGET may be a URL, too, except of HTTP; credentials come from the environment, such as
+    AWS_ACCESS_KEY_ID.
     """
     from psmds_dist.data.opening import open_matrix
     from psmds_dist.ingest.build import build

@@ -262,7 +262,7 @@ def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
 @click.argument("output", type=click.Path(dir_okay=False))
 @click.option(
     "--format",
-    type=click.Choice(["csv", "tsv", "npy", "parquet", "json", "geojson", "ordination"]),
+    type=click.Choice(["csv", "tsv", "npy", "parquet", "h5ad", "json", "geojson", "ordination"]),
     help="Format of OUTPUT [default: its suffix].",
 )
 @click.option(
@@ -277,9 +277,9 @@ def export(result: str, output: str, format: str | None, metadata: str | None, s
     """Write the coordinates of RESULT to the file OUTPUT.
 
     OUTPUT ends in .csv, .tsv, .parquet or .json (with ids and point stress), .geojson (points of a plane, not of the
-    globe) or .npy; '--format ordination' is scikit-bio's text for Emperor and QIIME 2. In .csv and .tsv, control
-    characters in ids are escaped, and an id that a spreadsheet would read as a formula gets a leading apostrophe, which
-    --ids OUTPUT removes again; signed numbers are left unchanged.
+    globe), .h5ad (AnnData, obsm["X_mds"]) or .npy; '--format ordination' is scikit-bio's text for Emperor and QIIME 2.
+    In .csv and .tsv, control characters in ids are escaped, and an id that a spreadsheet would read as a formula gets a
+    leading apostrophe, which --ids OUTPUT removes again; signed numbers are left unchanged.
     """
     from psmds_dist.api.results import export_stored
 

@@ -212,6 +212,7 @@ def write_checked(
             ids=ids,
             metric=metric,
             source_fingerprint=source.content_id,
+            notes=source.notes,
             overwrite=overwrite,
         )
         work = BuildBlocks(source, target, panel_blocks(source, room), checker.scanner(source))

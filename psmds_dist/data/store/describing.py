@@ -57,7 +57,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "direct reads": "yes" if rows.direct else "no, through zarr",
         "reads a pass": _passes(rows.read_profile.read_amplification),
         "ids": rows.ids is not None,
-        **{key: value for key, value in header.items() if key in ("metric", "source", "versions")},
+        **{key: value for key, value in header.items() if key in ("metric", "source", "notes", "versions")},
         "checked": "no" if facts is None else facts,
     }
 

@@ -39,6 +39,7 @@ def create(
     ids: Sequence[str] | None = None,
     metric: str | None = None,
     source_fingerprint: str = "",
+    notes: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Target:
     """Begin a store or panel, or go on with one of the same source, which an earlier run has left or finished.
@@ -61,6 +62,8 @@ def create(
         Name of the metric the dissimilarities come from.
     source_fingerprint : str
         Identity of what the store is built from: only the same source goes on with a store.
+    notes : sequence of str
+        What was changed in reading the source, for the record.
     overwrite : bool
         Whether one that is there already, finished or of another source, is removed first. Nothing but a store or
         panel, whichever is to be written, is ever removed.
@@ -74,7 +77,7 @@ def create(
     wanted: Header = {"kind": ARRAY, "n": n, "dtype": dtype, "metric": metric, "source": source_fingerprint}
     if width is not None:
         wanted |= {"kind": PANEL, "width": width, "landmarks": digest_of_list(rows)}
-    wanted |= {"chunk_rows": layout.rows, "ids": digest_of_list(ids)}
+    wanted |= {"chunk_rows": layout.rows, "ids": digest_of_list(ids), **({"notes": list(notes)} if notes else {})}
     write = partial(_lay_out, wanted=wanted, layout=layout, ids=ids, landmarks=rows)
     if is_url(path):
         url = os.fspath(path).rstrip("/")
