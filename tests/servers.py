@@ -1,6 +1,7 @@
 """Servers of objects on this machine, and a line to them that can be cut."""
 
 import asyncio
+import math
 import os
 import socket
 import subprocess
@@ -97,7 +98,8 @@ class Line(threading.Thread):
     def __init__(self, target):
         super().__init__(daemon=True)
         self.target, self.port = target, free_port()
-        self.connections = 0
+        self.left = math.inf
+        self.was_cut = threading.Event()
         self._open = set()
         self._lines = set()
         self._loop = asyncio.new_event_loop()
@@ -111,6 +113,11 @@ class Line(threading.Thread):
     def cut(self):
         """Refuse connections, and drop those that are open."""
         self._call(self._cut())
+
+    def cut_after(self, nbytes):
+        """Cut the line once so many bytes more have passed, in whatever direction."""
+        self.was_cut.clear()
+        self.left = nbytes
 
     def restore(self):
         """Let connections through."""
@@ -128,16 +135,29 @@ class Line(threading.Thread):
     async def _restore(self):
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
 
+    async def _copy(self, reader, writer):
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                self.left -= len(data)
+                if self.left < 0:
+                    self._cutting = asyncio.create_task(self._cut())
+                    return
+                writer.write(data)
+                await writer.drain()
+        with suppress(OSError, RuntimeError):
+            writer.close()
+
     async def _cut(self):
+        self.left = math.inf
         if self._server is not None:
             self._server.close()
             self._server = None
         for writer in list(self._open):
             writer.transport.abort()
         await asyncio.gather(*self._lines, return_exceptions=True)
+        self.was_cut.set()
 
     async def _serve(self, reader, writer):
-        self.connections += 1
         self._lines.add(asyncio.current_task())
         try:
             there, back = await asyncio.open_connection("127.0.0.1", self.target)
@@ -145,17 +165,8 @@ class Line(threading.Thread):
             writer.transport.abort()
             return
         self._open |= {writer, back}
-        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
         self._open -= {writer, back}
-
-
-async def _copy(reader, writer):
-    with suppress(OSError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    with suppress(OSError, RuntimeError):
-        writer.close()
 
 
 @contextmanager
@@ -168,8 +179,8 @@ def line_to(port):
         line.end()
 
 
-def cut_for(line, seconds):
-    """Cut a line for some seconds."""
-    line.cut()
+def restored_after(line, seconds):
+    """Wait until a line is cut, and restore it after some seconds."""
+    assert line.was_cut.wait(240)
     time.sleep(seconds)
     line.restore()

@@ -10,8 +10,8 @@ from psmds_dist.data.store import read_result
 from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.utils import lease
 from tests.cli.commands import PSMDS, refused, run
-from tests.clusters import ended, wait_for
-from tests.servers import BUCKET, KEY, SECRET, cut_for, line_to, s3_environment, s3_server
+from tests.clusters import ended
+from tests.servers import BUCKET, KEY, SECRET, line_to, restored_after, s3_environment, s3_server
 
 pytest.importorskip("obstore")
 
@@ -77,18 +77,17 @@ def test_two_workers_write_and_read_through_an_outage_of_ten_seconds(s3, place):
     run("distances", "points.npy", "local.zarr", "-q")
     run("fit", "local.zarr", "here", "-q", *FIT)
     with line_to(s3) as line, s3_environment(line.port):
+        line.cut_after(1_000_000)
         writing = started("ingest", "local.zarr", url, "--workers", "2")
         with ended(writing):
-            wait_for(lambda: _chunks_in(url, s3) > 3)
-            cut_for(line, 10)
+            restored_after(line, 10)
         said = ends_well(writing)
         told = run("info", url)
         assert "900" in told
-        before = line.connections
+        line.cut_after(1_000_000)
         fitting = started("fit", url, "there", "--workers", "2", *FIT)
         with ended(fitting):
-            wait_for(lambda: line.connections > before + 2)
-            cut_for(line, 10)
+            restored_after(line, 10)
         said += ends_well(fitting)
     assert same_maps("here", "there")
     assert SECRET not in said
@@ -107,10 +106,10 @@ def test_a_run_that_gives_up_is_continued(s3, place, monkeypatch):
     url = f"s3://{BUCKET}/given-up/matrix.zarr"
     monkeypatch.setenv("PSMDS_RETRY_SECONDS", "2")
     with line_to(s3) as line, s3_environment(line.port):
+        line.cut_after(1_000_000)
         writing = started("distances", "points.npy", url, "--workers", "2")
         with ended(writing):
-            wait_for(lambda: _chunks_in(url, s3) > 3)
-            line.cut()
+            assert line.was_cut.wait(240)
             _, errors = writing.communicate(timeout=120)
         assert writing.returncode == 1
         assert "could not be reached for" in errors

@@ -267,7 +267,7 @@ disconnected_option = click.option(
 format_option = click.option(
     "--format",
     help="Format of a file: npy, npz, hdf5, phylip, phylip-strict (names of ten characters), tsplib, csv, tsv, table "
-    "(with other delimiters), pairs (two names and a value a line), or unfold (a table between two kinds of points, which "
-    "become one map) [default: by its content].",
+    "(with other delimiters), pairs (two names and a value a line), or unfold (a table between two kinds of points, "
+    "which become one map) [default: by its content].",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")

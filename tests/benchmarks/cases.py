@@ -17,6 +17,7 @@ from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
+from tests.benchmarks.text import text
 
 Case = Callable[[Settings], list[Record]]
 
@@ -32,6 +33,7 @@ CASES: dict[str, Case] = {
     "guided": guided,
     "entries": entries,
     "keeping": keeping,
+    "text": text,
     "planning": planning,
     "scheduler": scheduler,
     "overhead": overhead,
