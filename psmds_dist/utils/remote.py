@@ -5,7 +5,6 @@ Credentials are read by obstore from the environment of each process, and are pa
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -169,6 +168,8 @@ def patiently(url: str, attempt: Callable[[], T]) -> T:
 
 async def patiently_async(url: str, attempt: Callable[[], Awaitable[T]], outage: Outage) -> T:
     """Return what a request returns, as `patiently`, in an event loop."""
+    import asyncio  # late: commands that need no URL begin sooner
+
     attempts = Attempts(url, outage)
     while True:
         try:
