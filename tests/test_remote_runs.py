@@ -63,10 +63,9 @@ def started(*command):
 
 def ends_well(process):
     """Wait for a command and return what it has printed."""
-    with ended(process):
-        output, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-        return output + errors
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    return output + errors
 
 
 @pytest.mark.slow
@@ -81,14 +80,14 @@ def test_two_workers_write_and_read_through_an_outage_of_ten_seconds(s3, place):
         writing = started("ingest", "local.zarr", url, "--workers", "2")
         with ended(writing):
             restored_after(line, 10)
-        said = ends_well(writing)
+            said = ends_well(writing)
         told = run("info", url)
         assert "900" in told
         line.cut_after(1_000_000)
         fitting = started("fit", url, "there", "--workers", "2", *FIT)
         with ended(fitting):
             restored_after(line, 10)
-        said += ends_well(fitting)
+            said += ends_well(fitting)
     assert same_maps("here", "there")
     assert SECRET not in said
     assert KEY not in said
