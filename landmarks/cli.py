@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from psmds_dist.cli.options import (
+    METRIC_HELP,
     ClusterOptions,
     GraphOptions,
     InputPath,
@@ -78,7 +79,7 @@ class LandmarkOptions:
     )
     metric: str | None = option(
         "--metric",
-        help="Metric of scipy.spatial.distance.cdist, or geodesic, if INPUT holds points instead of dissimilarities.",
+        help=f"{METRIC_HELP}, if INPUT holds points (or lines of text) instead of dissimilarities.",
     )
     seed: int = option("--seed", default=0, show_default=True, help="Seed of all random numbers.")
     dtype: str = option(
@@ -154,7 +155,8 @@ def fit(
     """Embed INPUT through landmarks and write the map to TARGET.
 
     INPUT is a store of dissimilarities or a .npy matrix; a panel of dissimilarities to landmarks (N x S, with
-    --landmarks unless it records their rows); or, with --metric, points (.npy or Zarr, N x D).
+    --landmarks unless it records their rows); or, with --metric, points (.npy or Zarr, N x D), or for a function of two
+    strings a text file of one per line.
 
     The state of the run is saved in TARGET.checkpoint; after a failure, --resume continues from there to the same
     result.

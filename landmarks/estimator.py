@@ -70,9 +70,11 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         How landmarks are chosen: uniformly; each as far as possible from those before; or with a chance in
         proportion to the squared dissimilarity to the nearest before. Random landmarks stand for dense regions
         as they are and gave the lowest stress on noisy data; the others cover the outskirts.
-    metric : str, default="precomputed"
+    metric : str or callable, default="precomputed"
         ``"precomputed"`` for dissimilarities, else a metric of `scipy.spatial.distance.cdist`, or ``"geodesic"``: X
-        then holds points. New points of a geodesic map are given by their dissimilarities to the landmarks.
+        then holds points. A function of two objects, or its name (``"rapidfuzz.distance.Levenshtein.distance"``), is
+        called for pairs with landmarks only: X then holds what it compares, as `psmds_dist.open_objects` takes it. New
+        points of these and of geodesic maps are given by their dissimilarities to the landmarks.
     metric_params : dict, default=None
         Parameters of the metric; those of ``"geodesic"`` are ``n_neighbors``, ``radius`` and ``disconnected``, as in
         `psmds_dist.open_geodesics`.
@@ -160,7 +162,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         n_landmarks: int | None = None,
         landmarks: Sequence[int] | None = None,
         selection: str = "random",
-        metric: str = "precomputed",
+        metric: str | Callable[[Any, Any], float] = "precomputed",
         metric_params: dict[str, Any] | None = None,
         refine: str = "none",
         n_init: int = 2,

@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # what type checkers take for true; importing typing woul
 if TYPE_CHECKING:
     from typing import Any
 
+    from psmds_dist.api.certificate import certify
     from psmds_dist.api.compare import classical_mds, smacof
     from psmds_dist.api.dimensions import Dimensions, dimensions
     from psmds_dist.api.embed import Embedding
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from psmds_dist.api.plot import plot
     from psmds_dist.api.quality import measure, quality
     from psmds_dist.api.results import Result, read_result
+    from psmds_dist.core.certificate import Certificate
     from psmds_dist.core.errors import (
         BudgetError,
         ClusterLost,
@@ -32,10 +34,11 @@ if TYPE_CHECKING:
     from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource
     from psmds_dist.core.stress import Stress, canonical
     from psmds_dist.core.types import Executor, InputCheck, StopReason
+    from psmds_dist.data.features import open_points
     from psmds_dist.data.geodesics import open_geodesics
+    from psmds_dist.data.objects import open_objects
     from psmds_dist.data.opening import open_matrix
     from psmds_dist.data.pairs import open_pairs
-    from psmds_dist.data.points import open_points
     from psmds_dist.data.sources import ArrayRows
     from psmds_dist.data.store import open_rows
     from psmds_dist.data.unfolding import unfold
@@ -48,6 +51,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ArrayRows": "data.sources",
     "BudgetError": "core.errors",
+    "Certificate": "core.certificate",
     "ClusterLost": "core.errors",
     "DaskExecutor": "executor",
     "Dimensions": "api.dimensions",
@@ -73,6 +77,7 @@ _HOMES = {
     "WrappedSource": "core.sources",
     "build": "ingest.build",
     "canonical": "core.stress",
+    "certify": "api.certificate",
     "classical_mds": "api.compare",
     "dimensions": "api.dimensions",
     "measure": "api.quality",
@@ -80,8 +85,9 @@ _HOMES = {
     "open_executor": "deploy.clusters",
     "open_geodesics": "data.geodesics",
     "open_matrix": "data.opening",
+    "open_objects": "data.objects",
     "open_pairs": "data.pairs",
-    "open_points": "data.points",
+    "open_points": "data.features",
     "open_rows": "data.store",
     "plot": "api.plot",
     "quality": "api.quality",
@@ -93,6 +99,7 @@ _HOMES = {
 __all__ = [
     "ArrayRows",
     "BudgetError",
+    "Certificate",
     "ClusterLost",
     "DamagedDataError",
     "DaskExecutor",
@@ -118,6 +125,7 @@ __all__ = [
     "WrappedSource",
     "build",
     "canonical",
+    "certify",
     "classical_mds",
     "dimensions",
     "measure",
@@ -125,6 +133,7 @@ __all__ = [
     "open_executor",
     "open_geodesics",
     "open_matrix",
+    "open_objects",
     "open_pairs",
     "open_points",
     "open_rows",

@@ -1,5 +1,6 @@
 """Helpers for tests of Dask clusters."""
 
+import gc
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from psmds_dist.core.events import EpochEvent
 from psmds_dist.core.sources import RowSource
+from psmds_dist.data.cache import clear_row_cache
 
 STOPPING = [sys.executable, Path(__file__).with_name("stopping.py")]
 """The command psmds, stopped at a moment until a file is gone."""
@@ -27,6 +29,15 @@ def with_workers(client, count):
     """Scale a local cluster, and wait until all workers have started."""
     client.cluster.scale(count)
     wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == count)
+    return client
+
+
+def without_runs(client):
+    """Remove what executors that were not closed have left on a cluster."""
+    gc.collect()  # tasks go with their futures
+    for name in [name for name in client.cluster.scheduler.worker_plugins if "psmds" in name]:
+        client.unregister_worker_plugin(name)
+    client.run(clear_row_cache)
     return client
 
 

@@ -3,10 +3,14 @@
 import logging
 import os
 import signal
+import sys
 
 # before Numba is imported: tests compare one thread and two, and waiting threads sleep
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Tests are rewritten as they are imported, and start hundreds of processes: unless the bytecode is kept, each of them
+# compiles what it imports.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 import hypothesis
 import numpy as np
@@ -14,6 +18,7 @@ import pytest
 
 from tests.digits import digit_distances
 
+sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests interrupt processes
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -50,10 +55,18 @@ def quiet():
     logger.setLevel(before)
 
 
-@pytest.fixture(scope="module")
-def client():
-    """Client of two local Dask workers, shared by the tests of a module."""
+@pytest.fixture(scope="session")
+def shared_client():
+    """Client of two local Dask workers for one module after the other."""
     from psmds_dist.deploy.local import local_client
 
     with local_client(workers=2, threads=1) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def client(shared_client):
+    """Client of two local Dask workers, as if they were new; a module may replace them, or start more."""
+    from tests.clusters import with_workers, without_runs
+
+    return without_runs(with_workers(shared_client, 2))

@@ -9,6 +9,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import huber
 
 from psmds_dist.core.rules import PairRule
+from tests.marks import wide
 
 FORMULAS = {
     "squared": lambda t, d, u: (t - d) ** 2,
@@ -19,6 +20,9 @@ FORMULAS = {
     "log": lambda t, d, u: (np.log(np.maximum(t, u)) - np.log(np.maximum(d, u))) ** 2,
 }
 """Cost of a pair by dissimilarity, distance and threshold or floor."""
+
+SOME_LOSSES = ["squared", "huber", "log", *wide("absolute", "sstress", "relative")]
+"""All losses. Kernels of each are compiled for half a minute, so three of them stand for all in a quick search."""
 
 UNITS = {"squared": 1.0, "absolute": 1.0, "huber": 0.1, "sstress": 1.0, "relative": 1e-6, "log": 1e-4}
 """Documented thresholds and floors, as shares of the scale."""

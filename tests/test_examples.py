@@ -13,9 +13,13 @@ PROMISES = {
     "gaps.py": (("gaps.png",), "recovered from a list of a fifth of the pairs: True"),
     "weights.py": (("weights.png",), "weights of one over the variance take away nine tenths of it: True"),
     "robust.py": (("robust.png",), "robust losses take away nine tenths of it: True"),
+    "pinned.py": (("pinned.png",), "new samples are as well off on the old map: True"),
+    "ordinal.py": (("ordinal.png",), "recovered from seven ratings, better than by metric scaling: True"),
     "seriation.py": ((), "rank correlation with the true order above 0.999: True"),
+    "unfolding.py": (("titres.png",), "no worse than L-BFGS from three random starts: True"),
     "larger_than_memory.py": ((), "in this process, the same bits: True"),
     "own_source.py": ((), "near json: "),
+    "strings.py": ((), "names are those of the input: True"),
     "million_points.py": (("20000",), "new points from the stored map, the same bits: True"),
 }
 

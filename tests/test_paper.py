@@ -1,6 +1,8 @@
 """The experiments of the paper: what the quick ones find."""
 
+import base64
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -64,6 +66,25 @@ def test_results_have_all_sections_and_pictures(folder):
     for name in ("manifolds", "convergence", "radius", "holes"):
         assert f"({name}.png)" in text
         assert (folder / f"{name}.png").stat().st_size > 10_000
+
+
+def test_the_page_holds_its_tables_and_pictures(folder):
+    html = (folder / "RESULTS.html").read_text()
+    pictures = re.findall(r'<img alt="[^"]*" src="([^"]*)"', html)
+    text = (folder / "RESULTS.md").read_text()
+    assert len(pictures) == text.count("](") > 0
+    assert (
+        base64.b64decode(pictures[0].removeprefix("data:image/png;base64,")) == (folder / "manifolds.png").read_bytes()
+    )
+    assert html.count("<table>") == text.count("\n| ---")
+
+
+def test_one_experiment_is_renewed_among_the_others(folder):
+    before = (folder / "RESULTS.md").read_text()
+    (folder / "sections" / "noise.md").unlink()
+    arguments = [sys.executable, PAPER, "--quick", "--output", folder, "--only", "noise"]
+    subprocess.run(arguments, capture_output=True, timeout=300, check=True)
+    assert (folder / "RESULTS.md").read_text() == before
 
 
 def test_a_second_command_repeats_nothing(folder):

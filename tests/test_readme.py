@@ -16,7 +16,9 @@ from psmds_dist.cli.app import main
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 INLINE = re.findall(r"`(psmds (?:fit|distances|quality|plan|plot) [^`]*(?:zarr|[0-9])[^`]*)`", README)
-N, S = 1200, 40
+N, S = 1040, 40  # more points than the 1,000 landmarks of the examples
+TABLE = 200
+"""Rows of the table with names."""
 
 
 def blocks(language):
@@ -47,7 +49,8 @@ def inputs(tmp_path_factory):
     zarr.save_array(folder / "unifrac.zarr", distances)
     (folder / "names.txt").write_text("\n".join(names))
     (folder / "rows.txt").write_text("\n".join(map(str, rows)))
-    table = [["", *names], *([name, *map(str, row)] for name, row in zip(names, distances, strict=True))]
+    rows_with_names = zip(names, distances[:TABLE, :TABLE].tolist(), strict=False)
+    table = [["", *names[:TABLE]], *([name, *map(str, row)] for name, row in rows_with_names)]
     (folder / "matrix.tsv").write_text("\n".join("\t".join(line) for line in table))
     variables = {
         "distances": distances, "points": points, "new_points": new_points,
@@ -83,7 +86,7 @@ def test_the_table_with_names(inputs, monkeypatch):
     monkeypatch.chdir(folder)
     (code,) = [code for code in blocks("python") if "pandas" in code]
     exec(code, scope := {"pandas": pytest.importorskip("pandas")})
-    np.testing.assert_array_equal(scope["frame"].to_numpy(), variables["distances"])
+    np.testing.assert_array_equal(scope["frame"].to_numpy(), variables["distances"][:TABLE, :TABLE])
 
 
 ESTIMATES = re.findall(r"^\| `(--points [^`]*)` \| (.*) \|$", README, re.MULTILINE)

@@ -25,11 +25,14 @@ from psmds_dist.core.arrays import as_array
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.rng import generator
-from psmds_dist.core.sources import RowSource
+from psmds_dist.core.sources import ComputesPairs, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.data.cache import stored
+from psmds_dist.data.features import is_sparse, open_points
+from psmds_dist.data.functions import Function, is_function
 from psmds_dist.data.geodesics import Geodesics, open_geodesics
 from psmds_dist.data.ids import read_ids
+from psmds_dist.data.objects import open_objects
 from psmds_dist.data.sources import load_npy
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage
 
@@ -191,6 +194,9 @@ class MatrixData(_Data):
     def between(self, rows: Ints, columns: Ints) -> Floats:
         """Dissimilarities between two lists of points."""
         source, found = self._source, np.empty((rows.size, columns.size))
+        if isinstance(source, ComputesPairs):
+            source.read_pairs(rows, columns, found)
+            return found.astype(source.dtype).astype(np.float64)
         step = max(1, PIECE_BYTES // (self.n * self.dtype.itemsize))
         for k in range(0, rows.size, step):
             found[k : k + step] = source.take(rows[k : k + step])[:, columns]
@@ -366,7 +372,7 @@ def open_data(
     X: Any,
     executor: Executor,
     *,
-    metric: str = "precomputed",
+    metric: str | Function = "precomputed",
     metric_params: Mapping[str, Any] | None = None,
     landmarks: Sequence[int] | None = None,
     ids: Sequence[str] | str | os.PathLike[str] | None = None,
@@ -379,12 +385,13 @@ def open_data(
     Parameters
     ----------
     X : ndarray, data frame, zarr.Array, dask.array.Array, RowSource, or path
-        With ``metric="precomputed"`` a square matrix or an n x S panel, otherwise n x d points.
+        With ``metric="precomputed"`` a square matrix or an n x S panel, otherwise n x d points or what a function
+        compares.
     executor : Executor
         Who will read it.
     metric, metric_params : str, mapping
-        A metric of `scipy.spatial.distance.cdist` and its parameters; or ``"geodesic"`` and those of
-        `psmds_dist.open_geodesics`.
+        A metric of `scipy.spatial.distance.cdist` and its parameters; ``"geodesic"`` and those of
+        `psmds_dist.open_geodesics`; or a function or the name of one, as `psmds_dist.open_objects` takes it.
     landmarks : sequence of int, optional
         Row of each column of a panel.
     ids : sequence of str or path, optional
@@ -407,17 +414,28 @@ def open_data(
     if metric == "geodesic":
         geodesics = _geodesics(X, metric_params or {}, ids, dtype)
         yield MatrixData(geodesics, scratch, geodesics.ids)
+    elif is_function(metric):
+        if metric_params:
+            raise _no_parameters("a function: bind them to it, as functools.partial does")
+        yield MatrixData(open_objects(X, metric, ids=ids, dtype=dtype), scratch)
+    elif metric != "precomputed" and is_sparse(X):
+        sparse = open_points(X, str(metric), metric_params, dtype)
+        yield MatrixData(sparse, scratch, _names(ids, sparse.n))
     elif metric != "precomputed":
         with points_input(X, executor, scratch=scratch) as points:
-            yield PointsData.of(points, metric, dict(metric_params or {}), dtype, _names(ids, points.n))
+            yield PointsData.of(points, str(metric), dict(metric_params or {}), dtype, _names(ids, points.n))
     elif metric_params:
-        raise InputError("metric_params belong to a metric, but metric is 'precomputed': leave them out.")
+        raise _no_parameters("'precomputed': leave them out")
     elif is_panel(X):
         with panel_input(X, executor, landmarks=landmarks, dtype=dtype, scratch=scratch) as panel:
             yield PanelData.of(panel, executor, memory_limit, _names(ids, panel.n))
     else:
         with row_source(X, executor, dtype=dtype, scratch=scratch) as source:
             yield MatrixData(source, scratch, _names(ids, source.n))
+
+
+def _no_parameters(metric: str) -> InputError:
+    return InputError(f"metric_params belong to a metric that has a name, but metric is {metric}.")
 
 
 def _geodesics(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from psmds_dist.data.features import PIECE_BYTES
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage
 
-PIECE_BYTES = 16_000_000
-"""Features, or rows of a matrix, that are held at a time while a panel is filled or evaluated."""
+__all__ = ["PIECE_BYTES", "panel_pass"]
 
 
 def panel_pass(panel: RowStorage) -> MemoryRequirement:

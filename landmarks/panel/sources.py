@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -16,6 +16,7 @@ from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
+from psmds_dist.data.features import pieces_of, spread_of
 from psmds_dist.data.points import SCRATCH_BYTES, Metric, trying
 from psmds_dist.utils.pickling import PickledOnce
 
@@ -87,7 +88,7 @@ class PointsPanel(PickledOnce, RowSource):
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        for first, points in _pieces(self.points, lo, hi):
+        for first, points in pieces_of(self.points, lo, hi):
             prepared = self.metric.prepared(points, np.arange(first, first + len(points)))
             self._fill(prepared, first, out[first - lo : first - lo + len(points)])
 
@@ -108,20 +109,6 @@ class PointsPanel(PickledOnce, RowSource):
             f"the {self.metric.name} distance of point {first + i} to landmark {landmark} is {found[i, s]:g}, which "
             f"is no finite {self.dtype.name}; scale the points, or leave this one out."
         )
-
-
-def _pieces(points: RowSource, lo: int, hi: int) -> Iterator[tuple[int, Floats]]:
-    """Yield the first row and the features of each piece of points ``lo`` to ``hi``; a band is one piece."""
-    step = max(1, PIECE_BYTES // (8 * points.shape[1]), min(points.read_profile.rows_per_chunk, hi - lo))
-    buffer: Floats = np.empty((min(step, hi - lo), points.shape[1]))
-    for first in range(lo, hi, step):
-        piece = buffer[: min(step, hi - first)]
-        points.read(first, first + len(piece), piece)
-        finite = np.isfinite(piece).all(axis=1)
-        if not finite.all():
-            row = first + int(finite.argmin())
-            raise InputError(f"point {row} has NaN or infinite features; fill them in, or leave it out.")
-        yield first, piece
 
 
 def points_panel(
@@ -155,7 +142,7 @@ def points_panel(
     chosen = metric if isinstance(metric, Metric) else Metric(metric, dict(options or {}))
     with trying(chosen.name, "these points"):
         if chosen.wants:
-            chosen = chosen.fitted(_spread(points, whole=chosen.wants == "VI"))
+            chosen = chosen.fitted(spread_of(points, whole=chosen.wants == "VI"))
         panel = PointsPanel(points, sites, chosen, np.dtype(dtype), rows)
         panel.read(0, 1, np.empty((1, panel.shape[1]), panel.dtype))
     return panel
@@ -180,25 +167,6 @@ def _require_finite(sites: Floats, rows: Ints | None) -> None:
         place = int(finite.argmin())
         landmark = place if rows is None else rows[place]
         raise InputError(f"landmark {landmark} has NaN or infinite features; choose another instead.")
-
-
-def _spread(points: RowSource, *, whole: bool) -> Floats:
-    """Variances or covariance of all points, in two passes over blocks that depend on their number only."""
-    total = np.zeros(points.shape[1])
-    for piece in _blocks(points):
-        total += piece.sum(axis=0)
-    mean = total / points.n
-    spread: Floats = np.zeros((points.shape[1],) * 2 if whole else points.shape[1])
-    for piece in _blocks(points):
-        centred = piece - mean
-        spread += centred.T @ centred if whole else np.square(centred).sum(axis=0)
-    return spread / max(1, points.n - 1)
-
-
-def _blocks(points: RowSource) -> Iterator[Floats]:
-    for block in range(points.layout.count):
-        for _, piece in _pieces(points, *points.layout.bounds(block)):
-            yield piece
 
 
 class StorePanel(WithLandmarks):

@@ -31,7 +31,7 @@ def fit_stages(job: Job, rates: Rates) -> list[Stage]:
 def start_stages(job: Job, rates: Rates, size: int) -> list[Stage]:
     """Stages of a start of a solve: ``size`` landmarks, and all points placed in the process that starts the run."""
     seconds = job.n * size * PLACING / (rates.pairs(job.dims) * job.threads)
-    nbytes = job.n * size * job.itemsize
+    nbytes = job.n * size * job.itemsize * job.stored_share
     placing = Stage("placing", here=seconds, disk=nbytes / rates.disk, disk_bytes=nbytes)
     return [_mapped("landmark start", job, rates, size, evaluated=False), placing]
 

@@ -17,31 +17,39 @@ from psmds_dist.api.export import MapTable
 from psmds_dist.api.init import Start, choose_start, memory_of_run, wanted_start, warm_up_start
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, fill, is_masked
-from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig
+from psmds_dist.core.certificate import Certificate
+from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SMALL_POINTS, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.region import Region
 from psmds_dist.core.rules import PLAIN, PairRule
-from psmds_dist.core.sources import RowSource, require_square
+from psmds_dist.core.sources import RowSource, WrappedSource, require_square
 from psmds_dist.core.stress import Stress
+from psmds_dist.core.transformations import degeneracy
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims
 from psmds_dist.data.cache import stored
 from psmds_dist.data.paired import PairedRows
 from psmds_dist.ingest.paired import check_rows, warn_of_few_pairs
-from psmds_dist.kernels.pairs import kernels_of
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
-from psmds_dist.planning.memory import Plan, checking, require
+from psmds_dist.planning.memory import Plan, checking, require, with_region
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
-from psmds_dist.solver.epoch import Objective
+from psmds_dist.solver.optimal import Scaling, objective_of
+from psmds_dist.solver.schedule import Schedule
 from psmds_dist.solver.search import Evidence
 from psmds_dist.solver.solve import Solution, solve
 from psmds_dist.solver.state_file import Arrays, Identity
-from psmds_dist.solver.tasks import CachedRows
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 
-def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init: str | Floats = "random") -> Plan:
+def plan_run(
+    source: RowSource,
+    config: SolverConfig,
+    context: RunContext,
+    init: str | Floats = "random",
+    region: Region | None = None,
+) -> Plan:
     """Decide how memory is spent, or refuse.
 
     Raises
@@ -56,6 +64,8 @@ def plan_run(source: RowSource, config: SolverConfig, context: RunContext, init:
     start = wanted_start(init, source, config) if isinstance(init, str) else "random"
     needs = memory_of_run(start, source, config, context.executor)
     workers = context.executor.n_workers
+    if region is not None:
+        needs = with_region(needs, config.n_components, here=context.executor.in_process)
     require(context.limit, needs, checking(stored(source), workers, here=context.executor.in_process))
     return Plan.of(context.limit, needs, workers, source.read_profile.read_amplification)
 
@@ -100,6 +110,9 @@ class Embedding:
     peak_memory: dict[str, int] = field(default_factory=dict)
     """Peak resident bytes of each process that worked."""
 
+    region: Region | None = None
+    """Where points had to be; None where they were free."""
+
     over: dict[str, int] = field(default_factory=dict)
     """Bytes by which some of them took more than planned, see `psmds_dist.planning.memory.exceeded`."""
 
@@ -115,6 +128,21 @@ class Embedding:
     def certificate_missing(self) -> bool:
         """Whether a monotone solve ended before it could certify that no single move improves its map."""
         return not self.config.bad_moves and self.solution.stop_reason is StopReason.EPOCHS
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What a monotone solve that converged certifies about `Solution.raw_embedding`, but for a transformation."""
+        converged = self.solution.stop_reason in (StopReason.RADIUS, StopReason.PERFECT)
+        if self.config.bad_moves or self.config.rule.transform is not None or not converged:
+            return None
+        n = len(self.solution.embedding)
+        tried = n if self.region is None else int(self.region.movable.sum())
+        return Certificate(self.solution.radius, gain=0.0, share=0.0, improvable=0, points=tried)
+
+    @property
+    def degeneracy(self) -> str:
+        """What makes the map meaningless though its stress is low; empty where nothing does."""
+        return degeneracy(self.solution.embedding, self.solution.disparities)
 
     @property
     def advice(self) -> str:
@@ -133,6 +161,7 @@ def embed(
     memory_limit: Any = None,
     ids: list[str] | None = None,
     init: str | Floats = "auto",
+    region: Region | None = None,
     on_epoch: OnEpoch | None = None,
     on_event: OnEvent = ignore,
     on_plan: Callable[[Plan], object] | None = None,
@@ -157,15 +186,36 @@ def embed(
         on_epoch=on_epoch,
         on_event=on_event,
     )
-    plan = plan_run(source, config, context, init)
+    config = config if region is None else _along_axes(config)
+    planned = source if config.rule.transform is None else WrappedSource(source)  # the solve keeps rows of its own
+    plan = plan_run(planned, config, context, init, region)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
-    work = partial(_embed, source, config, context, plan, init)
+    work = partial(_embed, source, config, context, plan, init, region)
     embedding, memory = context.run(plan, source, work)
     return replace(embedding, peak_memory=memory.peak, over=memory.over)
 
 
-def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: Plan, init: str | Floats) -> Embedding:
+def _along_axes(config: SolverConfig) -> SolverConfig:
+    """Configuration of a solve in a region: a step along an axis can be filtered, one against a gradient cannot."""
+    if config.moves == "guided":
+        raise InputError("pinned and bounds work with moves along axes: leave moves='guided' (--moves guided) out.")
+    if config.rule.transform is not None:
+        raise InputError(
+            "pinned and bounds are in units of the dissimilarities, which a transformation changes: leave transform "
+            "(--transform) out."
+        )
+    return replace(config, moves="axes")
+
+
+def _embed(
+    source: RowSource,
+    config: SolverConfig,
+    context: RunContext,
+    plan: Plan,
+    init: str | Floats,
+    region: Region | None,
+) -> Embedding:
     """Check, find the start, and solve from all starts."""
     check = check_rows(
         source,
@@ -178,18 +228,25 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
     warn_of_few_pairs(check, config.n_components, context.ids)
     config = replace(config, rule=replace(config.rule, gaps=check.missing > 0))
     _require_near(init, config, check.rms)
-    if not isinstance(init, str):
+    if region is not None:
+        _require_reachable(region, check.rms)
+    elif not isinstance(init, str):
         init = _brought_near(init, check.rms)
     given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
-    configuration = {**config.as_dict(), "init": given}
+    configuration = {**config.as_dict(), "init": given, **({"region": region.digest} if region else {})}
     identity = context.attach(check.n, check.dtype, check.digest, configuration)
     context.tell(StageEvent("compilation"))
     warm_up(source, config, context.executor)
     if isinstance(init, str):
-        warm_up_start(wanted_start(init, source, config), config, source.dtype.name, context.executor)
+        as_given = replace(config, rule=replace(config.rule, transform=None))
+        warm_up_start(wanted_start(init, source, config), as_given, source.dtype.name, context.executor)
     context.tell(StageEvent("start"))
-    find = partial(_find_start, init, source, config, context)
+    schedule = Schedule(config, check.rms, source.layout, source.dtype)
+    scaling = Scaling.of(source, config.rule, context.executor, schedule, plan.budget)
+    find = partial(_find_start, init, source, config, context, scaling)
     begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
+    if region is not None:  # what was found out about the free map does not hold for the placed one
+        begin = replace(begin, radius=None, evidence=None)
     first = config if config.radius is not None else replace(config, radius=begin.radius)
     task = partial(
         solve,
@@ -197,9 +254,11 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
         executor=context.executor,
         scale=check.rms,
         budget=plan.budget,
+        region=region,
         on_epoch=context.on_epoch,
+        scaling=scaling,
     )
-    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin)))
+    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin, source.n, region)))
     tasks = [partial(task, config=first, start=begin.x), *(partial(task, config=other) for other in others)]
     solution, stresses, solving = _best_of_sound(tasks, context)
     context.recorder.end(solution.stop_reason)
@@ -210,10 +269,11 @@ def _embed(source: RowSource, config: SolverConfig, context: RunContext, plan: P
         config=first,
         ids=context.ids,
         start=begin.name if solution.seed == first.seed else "random",
-        evidence=begin.evidence or Evidence.of(stresses),
+        evidence=begin.evidence if begin.evidence and scaling is None else Evidence.of(stresses),
         seconds=seconds + solving,
         versions=versions(),
         identity=identity,
+        region=region,
     )
 
 
@@ -221,11 +281,19 @@ SOLVES = {"quick": 1, "default": 1, "best": 4}
 """Solves of each effort where one takes many passes over the matrix."""
 
 
-def _solves(config: SolverConfig, begin: Start) -> int:
+UNSEARCHED_SOLVES = {"quick": 1, "default": 8, "best": 32}
+"""The same of a small matrix that no search solves: dissimilarities are transformed, or points have a region."""
+
+
+def _solves(config: SolverConfig, begin: Start, n: int, region: Region | None) -> int:
     """Number of solves: a search has tried many starts already, and one that was given is wanted."""
-    if begin.evidence is not None:
+    searched = config.rule.transform is None and region is None
+    if searched and begin.evidence is not None:
         return 1
-    return config.n_init if isinstance(config.n_init, int) else 1 if begin.name == "given" else SOLVES[config.effort]
+    if isinstance(config.n_init, int):
+        return config.n_init
+    few = SOLVES if searched or n > SMALL_POINTS else UNSEARCHED_SOLVES
+    return 1 if begin.name == "given" else few[config.effort]
 
 
 def _saved_start(find: Callable[[], Start], stream: CheckpointStream) -> tuple[Start, float]:
@@ -256,6 +324,15 @@ def _require_near(init: str | Floats, config: SolverConfig, scale: float) -> Non
         raise InputError(
             f"init reaches out to {reach:g}, more than {MAX_COORDINATE:g} times the root mean square dissimilarity "
             f"({scale:g}): centre it on zero and bring it to the units of the dissimilarities."
+        )
+
+
+def _require_reachable(region: Region, scale: float) -> None:
+    """Refuse a region so far from zero that digits would be lost."""
+    if region.reach > MAX_COORDINATE * scale:
+        raise InputError(
+            f"pinned coordinates or bounds demand coordinates of {region.reach:g}, more than {MAX_COORDINATE:g} times "
+            f"the root mean square dissimilarity ({scale:g}): give them in units of the dissimilarities, around zero."
         )
 
 
@@ -292,7 +369,7 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
         found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
         seconds += found.seconds
         stresses.append(found.stress.normalized_stress)
-        if best is None or found.stress.error < best.stress.error:
+        if best is None or found.merit < best.merit:
             best = found
         if found.stop_reason.ends_all_starts:
             return replace(best, stop_reason=found.stop_reason), stresses, seconds
@@ -314,10 +391,14 @@ def _finished(best: Solution, stresses: list[float], seconds: float) -> Arrays:
     return {**best.as_arrays(), "stresses": np.array(stresses), "spent": np.float64(seconds)}
 
 
-def _find_start(init: str | Floats, source: RowSource, config: SolverConfig, context: RunContext) -> Start:
-    """Find the start."""
+def _find_start(
+    init: str | Floats, source: RowSource, config: SolverConfig, context: RunContext, scaling: Scaling | None
+) -> Start:
+    """Find the start, of the disparities to begin with where dissimilarities are transformed."""
     if not isinstance(init, str):
         return Start(init, None, "given")
+    if scaling is not None:
+        source, config = scaling.disparities(source), replace(config, rule=replace(config.rule, transform=None))
     return choose_start(init, source, config, context.executor, context.limit)
 
 
@@ -347,7 +428,7 @@ def measure(
             rule = replace(rule, gaps=not np.isfinite(sums).all())
         if rule != PLAIN:
             check = check_rows(source, rule, executor, memory_limit=plan.limit)
-            sums = _sums(source, x, executor, plan, rule, check.rms)
+            sums = _sums(source, x, executor, plan, replace(rule, gaps=check.missing > 0), check.rms)
         return Stress.from_row_sums(sums)
     finally:
         executor.close()
@@ -355,8 +436,10 @@ def measure(
 
 def _sums(source: RowSource, x: Floats, executor: Executor, plan: Plan, rule: PairRule, scale: float) -> Floats:
     """Row sums of a map by a rule."""
-    objective = Objective(CachedRows(source, plan.budget), executor, kernels_of(rule, scale))
-    return objective.measure(np.ascontiguousarray(x.T))
+    schedule = Schedule(SolverConfig(n_components=x.shape[1]), scale, source.layout, source.dtype)
+    scaling = Scaling.of(source, rule, executor, schedule, plan.budget)
+    lines = np.ascontiguousarray(x.T)
+    return objective_of(source, rule, executor, scale, plan.budget, scaling).fitted(lines).measure(lines)
 
 
 def usable_map(embedding: Any, n: int, name: str = "embedding") -> Floats:

@@ -17,12 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 from psmds_dist.api.embed import Embedding, embed
 from psmds_dist.api.inputs import paired_rows, path_of, paths_beside
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.errors import DissimilarityWarning
 from psmds_dist.core.events import OnEpoch
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.region import Region
 from psmds_dist.core.rules import PairRule
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.deploy.clusters import open_executor
-from psmds_dist.ingest.connected import keep_connected
+from psmds_dist.ingest.connected import keep_connected, rows_kept
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import CheckpointStore, open_checkpoint
 
@@ -102,9 +104,22 @@ class PatternSearchMDS(OnCluster):
         ``((t - d) / t)^2``; ``(log t - log d)^2``. ``"absolute"`` and ``"huber"`` are robust against wrong entries.
     weight_power : float, default=0.0
         Weigh each pair by this power of its dissimilarity: -1 is Sammon's mapping.
+    transform : {None, "ratio", "interval", "spline", "ordinal"}, default=None
+        What distances in the map are compared with: the dissimilarities (None), or disparities, which are fitted to
+        the map and are a function of the dissimilarities: a multiple of them (``"ratio"``), a multiple with a constant
+        (``"interval"``), a smooth function that never falls (``"spline"``), or any such function (``"ordinal"``), so
+        that only the order of the dissimilarities counts: non-metric scaling, ``metric=False`` of
+        `sklearn.manifold.MDS`. Stress is then told against the disparities. It goes
+        with the squared loss of pairs that count alike; pairs may be missing.
+    ties : {"primary", "secondary"}, default="primary"
+        Whether equal dissimilarities may have different disparities with ``transform="ordinal"`` (``"primary"``), or
+        have the same (``"secondary"``, which scikit-learn does).
     disconnected : {"refuse", "largest"}, default="refuse"
         What to do with a matrix whose known pairs do not join all points, so that components of them have no place
         relative to each other: refuse it, or embed the largest component; `ids_` tells which points that are.
+    bounds : (low, high) or a sequence of n_components of these, default=None
+        Least and greatest coordinate on every axis, or on each, None where there is no bound: ``(0, None)`` keeps all
+        coordinates from being negative. Moves that leave the bounds are not made.
     random_state : int, RandomState instance or None, default=None
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
@@ -136,7 +151,8 @@ class PatternSearchMDS(OnCluster):
     Attributes
     ----------
     embedding_ : (n, n_components) ndarray of float64
-        Coordinates: centred, on principal axes in order of falling variance, with fixed signs.
+        Coordinates: centred, on principal axes in order of falling variance, with fixed signs. With ``pinned`` or
+        ``bounds`` they are where these say, as `raw_embedding_` is.
     raw_embedding_ : (n, n_components) ndarray
         The same as the solver left them.
     mse_ : float
@@ -152,6 +168,10 @@ class PatternSearchMDS(OnCluster):
         Normalised stress of each point's row.
     error_ : float
         What the solve lowered, as a mean over pairs: `mse_`, or the mean of another ``loss``.
+    disparities_ : (k, 2) or (k, 3) ndarray or None
+        With ``transform``, knots of the fitted function: dissimilarities, and their disparities or (with primary ties)
+        the lowest and the highest disparity of each. The function is linear between knots; where only the order counts
+        it is a step function of up to 4,096 steps, that begin at the knots.
     n_known_pairs_ : int
         Pairs that count: those that are neither missing nor of weight zero.
     n_epochs_, n_iter_ : int
@@ -164,6 +184,9 @@ class PatternSearchMDS(OnCluster):
         ``"cluster_lost"`` or ``"workers_died"`` (see `psmds_dist.core.types.StopReason`).
     radius_ : float
         Radius of the last epoch.
+    certificate_ : psmds_dist.core.certificate.Certificate or None
+        With ``bad_moves=False``, what no single move along the axes of `raw_embedding_` gains; see
+        `psmds_dist.certify`. None where the solve did not converge, and with bad moves.
     seed_ : int
         Seed used, of the best start.
     ids_ : list of str or None
@@ -210,7 +233,10 @@ class PatternSearchMDS(OnCluster):
         polish: bool | str = "auto",
         loss: str = "squared",
         weight_power: float = 0.0,
+        transform: str | None = None,
+        ties: str = "primary",
         disconnected: str = "refuse",
+        bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
@@ -236,7 +262,10 @@ class PatternSearchMDS(OnCluster):
         self.polish = polish
         self.loss = loss
         self.weight_power = weight_power
+        self.transform = transform
+        self.ties = ties
         self.disconnected = disconnected
+        self.bounds = bounds
         self.random_state = random_state
         self.dtype = dtype
         self.symmetrize = symmetrize
@@ -249,7 +278,13 @@ class PatternSearchMDS(OnCluster):
         self.on_epoch = on_epoch
 
     def fit(
-        self, X: Any, y: object = None, init: Floats | None = None, weights: Any = None, upper: Any = None
+        self,
+        X: Any,
+        y: object = None,
+        init: Floats | None = None,
+        weights: Any = None,
+        upper: Any = None,
+        pinned: Any = None,
     ) -> PatternSearchMDS:
         """Embed a dissimilarity matrix.
 
@@ -269,6 +304,10 @@ class PatternSearchMDS(OnCluster):
         upper : like X, optional
             Upper bound of each dissimilarity, infinite where there is none; X holds the lower bounds then. A distance
             between the two costs nothing, another one as much as if the nearer bound were the dissimilarity.
+        pinned : (n, n_components) array_like, optional
+            Coordinates that do not move, in units of the dissimilarities, NaN for those to be found: the places of
+            known points on an older map, or a known position along one axis. The start (``init``) is turned and moved
+            onto them as a whole. Moves are along axes, whatever the number of components.
 
         Returns
         -------
@@ -287,28 +326,37 @@ class PatternSearchMDS(OnCluster):
         Warns
         -----
         DissimilarityWarning
-            When pairs are missing, or something else in the matrix is worth a look.
+            When pairs are missing, or something else in the matrix is worth a look; and when a map with ``transform``
+            is degenerate: all disparities the same, or many points in few places.
         ConvergenceWarning
             When the solve ended before it converged: at ``max_epochs`` (unless that is 0), or because of the cluster.
         """
         with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
-            result = self._embed((X, weights, upper), self.init if init is None else init, checkpoint)
+            result = self._embed((X, weights, upper), self.init if init is None else init, pinned, checkpoint)
             if not result.solution.stop_reason.resumable:
                 checkpoint.remove()
         return self._learn(result)
 
     def fit_transform(
-        self, X: Any, y: object = None, init: Floats | None = None, weights: Any = None, upper: Any = None
+        self,
+        X: Any,
+        y: object = None,
+        init: Floats | None = None,
+        weights: Any = None,
+        upper: Any = None,
+        pinned: Any = None,
     ) -> Floats:
         """Embed a dissimilarity matrix and return the coordinates; arguments as in `fit`."""
-        return self.fit(X, y, init, weights, upper).embedding_
+        return self.fit(X, y, init, weights, upper, pinned).embedding_
 
     @property
     def _n_features_out(self) -> int:
         """Columns of the map, for scikit-learn's names of them."""
         return int(self.embedding_.shape[1])
 
-    def _embed(self, given: tuple[Any, Any, Any], init: str | Floats, checkpoint: CheckpointStore) -> Embedding:
+    def _embed(
+        self, given: tuple[Any, Any, Any], init: str | Floats, pinned: Any, checkpoint: CheckpointStore
+    ) -> Embedding:
         X, weights, upper = given
         config = self._config(checkpoint, weighted=weights is not None, bounded=upper is not None)
         how = {"dtype": self.dtype, "symmetrize": self.symmetrize, "scratch": self.scratch}
@@ -318,9 +366,12 @@ class PatternSearchMDS(OnCluster):
         ):
             self._matrix = path_of(X, source)
             self._beside = paths_beside(source, upper=upper, weights=weights)
+            region = Region.of(source.n, config.n_components, pinned, self.bounds)
             source, names = keep_connected(
                 source, executor, self.disconnected, ids=names, weighted=config.rule.weighted
             )
+            if region is not None and source.n < region.n:
+                region = region.of_points(rows_kept(source))
             return embed(
                 source,
                 config,
@@ -328,6 +379,7 @@ class PatternSearchMDS(OnCluster):
                 memory_limit=self.memory_limit,
                 ids=names,
                 init=init,
+                region=region,
                 on_epoch=self.on_epoch,
                 checkpoint=checkpoint,
             )
@@ -346,7 +398,7 @@ class PatternSearchMDS(OnCluster):
             effort=self.effort,
             polish=self.polish,
             seed=seed_of(self.random_state, checkpoint),
-            rule=PairRule(self.loss, power=self.weight_power, **sides),
+            rule=PairRule(self.loss, power=self.weight_power, transform=self.transform, ties=self.ties, **sides),
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -374,11 +426,13 @@ class PatternSearchMDS(OnCluster):
         self.normalized_stress_ = stress.normalized_stress
         self.point_stress_ = stress.point_stress
         self.error_ = stress.error
+        self.disparities_ = solution.disparities.T if solution.disparities.size else None
         self.n_known_pairs_ = result.check.known_pairs
         self.n_epochs_ = self.n_iter_ = len(solution.history)
         self.history_ = solution.history
         self.stop_reason_ = str(solution.stop_reason)
         self.radius_ = solution.radius
+        self.certificate_ = result.certificate
         self.seed_ = solution.seed
         self.ids_ = result.ids
         self.start_ = result.start
@@ -387,6 +441,8 @@ class PatternSearchMDS(OnCluster):
         self.result_ = result
         if result.advice:
             warnings.warn(result.advice, ConvergenceWarning, stacklevel=3)
+        if result.degeneracy:
+            warnings.warn(result.degeneracy, DissimilarityWarning, stacklevel=3)
         if result.over:
             warnings.warn(describe_exceeded(result.over), RuntimeWarning, stacklevel=3)
         return self

@@ -121,6 +121,7 @@ def job_of(
         threads=threads,
         width=layout.width or 0,
         itemsize=plan.needs.rows.itemsize,
+        stored_share=plan.needs.rows.stored_share,
         kept=plan.cached_share,
         read_cost=plan.read_cost,
         epochs=expected if epochs is None else epochs,

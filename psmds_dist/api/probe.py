@@ -69,11 +69,11 @@ def reading(source: RowSource) -> Reading:
     spans = [layout.bounds(block) for block in np.linspace(0, layout.count - 1, count).astype(int).tolist()]
     buffer[:] = 0
     began, worked = time.perf_counter(), time.process_time()
-    done = 0
+    done, share = 0.0, source.read_profile.stored_share
     for turn, (lo, hi) in enumerate(spans):
         prefetch_ahead(source, spans, turn)
         source.read(lo, hi, buffer)
-        done += (hi - lo) * layout.columns * source.dtype.itemsize
+        done += (hi - lo) * layout.columns * source.dtype.itemsize * share
         if time.perf_counter() - began > 2 * SECONDS:
             break
     taken = time.perf_counter() - began

@@ -42,6 +42,8 @@ def measure(
     upper: Any = None,
     loss: str = "squared",
     weight_power: float = 0.0,
+    transform: str | None = None,
+    ties: str = "primary",
     dtype: str = "float32",
     cluster: Any = None,
     memory_limit: int | str | None = None,
@@ -62,6 +64,8 @@ def measure(
         What a pair costs, as in `PatternSearchMDS`; tells ``error`` of the result.
     weight_power : float, default=0.0
         Weigh each pair by this power of its dissimilarity, as in `PatternSearchMDS`.
+    transform, ties : str, optional
+        As in `PatternSearchMDS`: stress is told against the disparities that fit the map best.
     dtype : {"float32", "float64"}, default="float32"
         Type of the rows.
     cluster : str, distributed.Client or Dask cluster, default=None
@@ -89,17 +93,18 @@ def measure(
     >>> measure([[0, 3, 5], [3, 0, 4], [5, 4, 0]], [[0, 0], [3, 0], [3, 4]]).normalized_stress
     0.0
     """
-    rule = PairRule(loss, power=weight_power, weighted=weights is not None, bounded=upper is not None)
+    sides = {"weighted": weights is not None, "bounded": upper is not None}
+    rule = PairRule(loss, power=weight_power, transform=transform, ties=ties, **sides)
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
     ):
-        coordinates = _coordinates(embedding, source.n, names)
+        coordinates = coordinates_for(embedding, source.n, names)
         return embed.measure(source, coordinates, executor, memory_limit, rule)
 
 
-def _coordinates(given: Any, n: int, ids: Sequence[str] | None, name: str = "embedding") -> Any:
-    """Coordinates in the order of the matrix, if they have names."""
+def coordinates_for(given: Any, n: int, ids: Sequence[str] | None, name: str = "embedding") -> Any:
+    """Return coordinates in the order of the matrix, if they have names."""
     if isinstance(given, str | os.PathLike):
         return read_coordinates(given, n, ids).values
     if not is_frame(given):
@@ -130,6 +135,8 @@ def quality(
     upper: Any = None,
     loss: str = "squared",
     weight_power: float = 0.0,
+    transform: str | None = None,
+    ties: str = "primary",
     dtype: str = "float32",
     cluster: Any = None,
     memory_limit: int | str | None = None,
@@ -157,7 +164,7 @@ def quality(
         Rows to read, at least 20; all by default.
     random_state : int, RandomState instance or None, default=0
         Seed of the sample, and of the points of `spearman` where there are more than 2,000. None draws one.
-    weights, upper, loss, weight_power, dtype, cluster, memory_limit, n_jobs
+    weights, upper, loss, weight_power, transform, ties, dtype, cluster, memory_limit, n_jobs
         As in `measure`.
 
     Returns
@@ -180,13 +187,14 @@ def quality(
     (1.0, 0.0, 1.0)
     """
     seed = seed_from(random_state)
-    rule = PairRule(loss, power=weight_power, weighted=weights is not None, bounded=upper is not None)
+    sides = {"weighted": weights is not None, "bounded": upper is not None}
+    rule = PairRule(loss, power=weight_power, transform=transform, ties=ties, **sides)
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
     ):
         wanted = Wanted.of(source.n, names, labels, truth, n_neighbors, sample, seed)
-        return assess(source, _coordinates(embedding, source.n, names), executor, wanted, memory_limit, rule)
+        return assess(source, coordinates_for(embedding, source.n, names), executor, wanted, memory_limit, rule)
 
 
 @dataclass(frozen=True)
@@ -226,7 +234,7 @@ class Wanted:
             rows=np.sort(order),
             ranked=np.sort(order[:RANKED_POINTS]),
             labels=None if labels is None else _classes(labels, n, ids),
-            truth=None if truth is None else embed.usable_map(_coordinates(truth, n, ids, "truth"), n, "truth"),
+            truth=None if truth is None else embed.usable_map(coordinates_for(truth, n, ids, "truth"), n, "truth"),
         )
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.api.embed import Embedding
 from psmds_dist.api.export import MapTable, format_of, join, write_map
+from psmds_dist.core.region import Region
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.types import Floats, InputError
 from psmds_dist.solver.checkpoint import plain
@@ -34,6 +35,10 @@ class Result:
         Row names.
     attributes : dict
         Outcome, configuration, seed, input, versions, memory.
+    disparities : (2 or 3, k) ndarray or None
+        Knots and disparities, where dissimilarities were transformed, see `psmds_dist.solver.solve.Solution`.
+    region : Region or None
+        Where points had to be.
     """
 
     embedding: Floats
@@ -42,6 +47,8 @@ class Result:
     history: NDArray[np.void]
     ids: list[str] | None
     attributes: dict[str, Any]
+    disparities: Floats | None = None
+    region: Region | None = None
 
     def to_frame(self) -> Any:
         """Return a data frame of pandas: coordinates and point stress, with ids as its index."""
@@ -82,11 +89,13 @@ def write_result(
     """
     from psmds_dist.data.store import write_result as write
 
-    solution, stress = result.solution, result.solution.stress
+    solution, stress, region = result.solution, result.solution.stress, result.region
     arrays = {
         "embedding": solution.embedding,
         "raw_embedding": solution.raw_embedding,
         "point_stress": stress.point_stress,
+        **({"disparities": solution.disparities} if solution.disparities.size else {}),
+        **({"region/low": region.low, "region/high": region.high} if region else {}),
         **{f"history/{column}": np.ascontiguousarray(solution.history[column]) for column in HISTORY.names or ()},
     }
     attributes = {
@@ -107,7 +116,9 @@ def write_result(
         "normalized_stress": stress.normalized_stress,
         "error": stress.error,
         "known_pairs": result.check.known_pairs,
+        **({"certificate": result.certificate.as_dict()} if result.certificate else {}),
         "rule": result.config.rule.as_dict(),
+        **({"pinned_coordinates": int(region.fixed.sum())} if region else {}),
         "run": plain(result.identity),
         "check": result.check.as_dict(),
         "memory_limit": result.plan.limit,
@@ -142,7 +153,9 @@ def read_result(path: str | os.PathLike[str]) -> Result:
         error=float(attributes.get("error", attributes["mse"])),
     )
     raw = arrays.get("raw_embedding", arrays["embedding"])
-    return Result(arrays["embedding"], raw, stress, history, ids, attributes)
+    region = Region(arrays["region/low"], arrays["region/high"]) if "region/low" in arrays else None
+    disparities = arrays.get("disparities")
+    return Result(arrays["embedding"], raw, stress, history, ids, attributes, disparities, region)
 
 
 def attributes_at(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from psmds_dist.cli.options import (
     disconnected_option,
     dtype_option,
     format_option,
+    metric_option,
 )
 from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
@@ -30,14 +31,16 @@ if TYPE_CHECKING:
     from psmds_dist.core.sources import RowSource
     from psmds_dist.core.types import InputCheck
     from psmds_dist.data.geodesics import Geodesics
+    from psmds_dist.data.objects import Objects
+
+UNNAMED = "the points have no names (--ids FILE gives them)"
+"""Part of a note on objects that do not name themselves."""
 
 
 @click.command()
-@click.argument("points", type=click.Path(exists=True, dir_okay=False))
+@click.argument("points", type=click.Path(exists=True))
 @click.argument("target", type=click.Path())
-@click.option(
-    "--metric", default="euclidean", show_default=True, help="Metric of scipy.spatial.distance.cdist, or geodesic."
-)
+@metric_option(default="euclidean", show_default=True)
 @accept(GraphOptions, "graph")
 @dtype_option
 @accept(TargetOptions, "output")
@@ -53,24 +56,46 @@ def distances(
 ) -> None:
     """Write the distances between POINTS to the store TARGET.
 
-    POINTS is a .npy file of shape (N, D). Geodesic distances are shortest paths on a graph of neighbors. After an
-    interruption, rerun the same command to continue.
+    POINTS is a .npy file or Zarr array of shape (N, D), or a sparse matrix of SciPy (.npz); with --metric
+    package.module.function, it may also be a text file of one string per line. Such a function is called once for each
+    pair, on one thread of each worker (--workers); functions of RapidFuzz run on all threads. Geodesic distances are
+    shortest paths on a graph of neighbors. After an interruption, rerun the same command to continue.
     """
+    from psmds_dist.data.features import open_points
+    from psmds_dist.data.functions import is_function
     from psmds_dist.data.geodesics import open_geodesics
-    from psmds_dist.data.points import open_points, seem_dissimilarities
+    from psmds_dist.data.objects import open_objects
     from psmds_dist.ingest.build import build
 
     source: RowSource
     parameters = graph.parameters(metric)
     if metric == GEODESIC:
-        source = open_geodesics(points, **parameters, ids=output.ids, dtype=dtype)
+        source = open_geodesics(points, **parameters, ids=output.ids, dtype=_row_type(dtype))
         output = replace(output, ids=None)
         _note_left_out(source, output)
+    elif is_function(metric):
+        source = open_objects(points, metric, dtype=_row_type(dtype))
+        _note_objects(source, output)
     else:
-        source = open_points(points, metric, dtype=dtype)
-    if not output.quiet and seem_dissimilarities(points):
+        source = open_points(points, metric, dtype=_row_type(dtype))
+    _note_dissimilarities(points, output)
+    _write_store(partial(build, metric=metric, dtype=dtype), source, target, output, cluster)
+
+
+def _note_objects(source: Objects, output: TargetOptions) -> None:
+    """Tell what is compared, and what has no names."""
+    if not output.quiet:
+        unnamed = source.ids is None and output.ids is None
+        print_note(f"{source.location}: {source.described}" + f"; {UNNAMED}" * unnamed)
+
+
+def _note_dissimilarities(points: str, output: TargetOptions) -> None:
+    """Tell when points look like what was computed from points."""
+    from psmds_dist.data.formats import NPY, begins_with
+    from psmds_dist.data.points import seem_dissimilarities
+
+    if not output.quiet and begins_with(points, NPY) and seem_dissimilarities(points):
         print_note(f"{points} looks like a dissimilarity matrix; 'psmds ingest' stores it as such")
-    _write_store(partial(build, metric=metric), source, target, output, cluster)
 
 
 def _note_left_out(source: Geodesics, output: TargetOptions) -> None:
@@ -126,14 +151,23 @@ def ingest(
     from psmds_dist.ingest.build import build
 
     write = partial(
-        build, symmetrize=symmetrize, triangle=triangle, zero_diagonal=zero_diagonal, disconnected=disconnected
+        build,
+        similarity=similarity,
+        symmetrize=symmetrize,
+        triangle=triangle,
+        zero_diagonal=zero_diagonal,
+        disconnected=disconnected,
+        dtype=dtype,
     )
-    if similarity is None:
-        source = open_matrix(matrix, dtype, format)
-    else:
-        source = open_matrix(matrix, "float64", format)
-        write = partial(write, similarity=similarity, dtype=dtype)
+    source = open_matrix(matrix, _row_type(dtype) if similarity is None else "float64", format)
     _write_store(write, source, target, output, cluster)
+
+
+def _row_type(dtype: str) -> str:
+    """Type of the rows that a store of some type is made of."""
+    from psmds_dist.data.encoding import HALF_SIZES
+
+    return "float32" if dtype in HALF_SIZES else dtype
 
 
 def _write_store(
@@ -145,6 +179,7 @@ def _write_store(
 ) -> None:
     """Write a checked store; ``write`` is `psmds_dist.build` with the options of the command."""
     from psmds_dist.core.layout import format_bytes
+    from psmds_dist.data.store import open_rows
 
     with open_executor(cluster, quiet=output.quiet) as executor:
         hint_at_unfinished_store(target)
@@ -161,6 +196,9 @@ def _write_store(
                 memory_limit=memory_limit(cluster, executor),
                 on_progress=show,
             )
-    size = format_bytes(check.n**2 * int(check.dtype.removeprefix("float")) // 8)
+    stored = open_rows(target)
+    size = format_bytes(stored.array.nbytes)
     known = f", {check.known_pairs:,} known pairs" if check.missing else ""
     output.say(f"{target}: {check.n:,} points{known}, {size}, root mean square dissimilarity {check.rms:.6g}; checked.")
+    if rounding := stored.encoding.describe(check.rms, check.highest):
+        output.say(f"{stored.array.dtype} rounded the dissimilarities {rounding}.")

@@ -10,6 +10,7 @@ import click
 
 from psmds_dist.cli.options import (
     ClusterOptions,
+    RegionOptions,
     RuleOptions,
     RunOptions,
     accept,
@@ -116,6 +117,7 @@ class SolverOptions:
 @format_option
 @accept(SolverOptions, "solver")
 @accept(RuleOptions, "pairs")
+@accept(RegionOptions, "places")
 @disconnected_option
 @click.option(
     "--dtype",
@@ -130,6 +132,7 @@ def fit(
     format: str | None,
     solver: SolverOptions,
     pairs: RuleOptions,
+    places: RegionOptions,
     disconnected: str,
     dtype: str | None,
     run: RunOptions,
@@ -142,6 +145,7 @@ def fit(
     first: a store is read faster, is checked only once, and keeps the names of its rows.
 
     NaN marks a missing pair. Weights, and upper bounds of censored dissimilarities, are matrices of the same points.
+    With --pinned, new points find their places on an older map, whose points stay where they are.
 
     Ctrl-C ends the run and writes the best map so far. The state of the run is saved in TARGET.checkpoint; after a
     failure, --resume continues from there to the same result.
@@ -149,13 +153,14 @@ def fit(
     from psmds_dist.api.embed import embed
     from psmds_dist.api.results import read_result, write_result
     from psmds_dist.data.opening import open_matrix
-    from psmds_dist.ingest.connected import keep_connected
+    from psmds_dist.ingest.connected import keep_connected, rows_kept
 
     config = solver.config(pairs.rule)
     checkpoint, overwrite = open_checkpoint(target, run)
     first = open_matrix(matrix, dtype, format)
     ids = row_names(first, run.ids)
     source = with_matrices_beside(first, ids, pairs.beside)
+    region = places.region(source.n, config.n_components, ids)
     nbytes = 8 * source.n * (2 * config.n_components + 1)
     require_map_place(target, overwrite, run, first.location, nbytes)
     with open_executor(cluster, quiet=run.quiet) as executor, events_shown(run.quiet) as show:
@@ -165,6 +170,8 @@ def fit(
         source, ids = keep_connected(
             source, executor, disconnected, ids=ids, weighted=config.rule.weighted, memory_limit=limit
         )
+        if region is not None and source.n < region.n:
+            region = region.of_points(rows_kept(source))
         result = embed(
             source,
             config,
@@ -172,6 +179,7 @@ def fit(
             memory_limit=cluster.memory_limit,
             ids=ids,
             init=solver.init,
+            region=region,
             on_event=show,
             on_plan=lambda plan: run.say(plan.describe(executor.topology())),
             checkpoint=checkpoint,
@@ -193,6 +201,7 @@ def _summary(result: Embedding, target: str) -> str:
     solution = result.solution
     outcome = f"{len(solution.history)} epochs in {result.seconds:.2f} s, {solution.stop_reason.description}"
     notes = [CERTIFICATE_MISSING] if result.certificate_missing else []
+    notes += [result.degeneracy] if result.degeneracy else []
     notes += [describe_exceeded(result.over)] if result.over else []
     starts = filter(None, [result.evidence.describe()])
     lines = [f"{outcome}; map in {target}", *starts, *(f"Note: {note}." for note in notes)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, InputPath, RuleOptions, accept, option, overwrite_option
+from psmds_dist.cli.options import ClusterOptions, InputPath, Positive, RuleOptions, accept, option, overwrite_option
 from psmds_dist.cli.output import print_note, print_result, print_status
 from psmds_dist.cli.session import open_executor, require_output, with_matrices_beside
 from psmds_dist.core.errors import InputError
@@ -18,8 +18,10 @@ from psmds_dist.core.errors import InputError
 if TYPE_CHECKING:
     from psmds_dist.api.compare import Comparison
     from psmds_dist.api.results import Result
+    from psmds_dist.core.certificate import Certificate
     from psmds_dist.core.executor import Executor
     from psmds_dist.core.quality import Quality
+    from psmds_dist.core.region import Region
     from psmds_dist.core.rules import PairRule
     from psmds_dist.core.sources import RowSource
     from psmds_dist.core.stress import Stress
@@ -84,6 +86,12 @@ class MeasureOptions:
     type=click.Choice(["smacof", "classical"]),
     help="Also run this method of scikit-learn.",
 )
+@click.option(
+    "--certify",
+    is_flag=True,
+    help="Also try every move along the axes, of the final radius of RESULT or --radius, and print the best gain.",
+)
+@click.option("--radius", type=Positive(), help="Length of the moves of --certify.")
 @accept(RuleOptions, "pairs")
 @accept(MeasureOptions, "measures")
 @accept(ClusterOptions, "cluster")
@@ -92,6 +100,8 @@ def quality(
     matrix: str | None,
     worst: int,
     compare: tuple[str, ...],
+    certify: bool,
+    radius: float | None,
     pairs: RuleOptions,
     measures: MeasureOptions,
     cluster: ClusterOptions,
@@ -112,10 +122,14 @@ def quality(
 
     if compare and measures.as_json:
         raise click.UsageError("--json and --compare are mutually exclusive; use one of them.")
+    if radius is not None and not certify:
+        raise click.UsageError("--radius is the length of the moves of --certify; give both.")
     source, found = (_open_file if holds_coordinates(result) else _open_result)(result, matrix, pairs)
     with open_executor(cluster) as executor:
         executor.check_readable(source)
         measured = measures.measure(source, found, executor, cluster.memory_limit)
+        if certify:
+            found = found.certified(source, executor, cluster.memory_limit, radius)
     print_result(_as_json(measured, found, worst) if measures.as_json else _as_text(measured, found, worst))
     if compare:
         rows = _comparisons(source, found, measured, compare)
@@ -130,6 +144,7 @@ def _as_text(measured: Stress | Quality, found: _Map, worst: int) -> str:
     rule = found.rule
     figures = quality_lines(measured, rule) if isinstance(measured, Quality) else stress_lines(measured, rule)
     lines = [*filter(None, [found.agreement]), figures]
+    lines += [found.certificate.describe()] if found.certificate else []
     if worst:
         rows = [[name, f"{value:.4f}"] for name, value in _worst(measured, found, worst)]
         lines += ["", table(["worst points", "point stress"], rows)]
@@ -141,7 +156,8 @@ def _as_json(measured: Stress | Quality, found: _Map, worst: int) -> str:
 
     assert isinstance(measured, Quality)  # --json asks for all measures
     worst_points = [{"id": name, "point_stress": value} for name, value in _worst(measured, found, worst)]
-    return json.dumps({**measured.as_dict(), "worst_points": worst_points}, indent=2)
+    certified = {"certificate": found.certificate.as_dict()} if found.certificate else {}
+    return json.dumps({**measured.as_dict(), **certified, "worst_points": worst_points}, indent=2)
 
 
 def _worst(measured: Stress | Quality, found: _Map, count: int) -> list[tuple[str, float]]:
@@ -164,6 +180,20 @@ class _Map:
     seconds: float | None = None
     seed: int = 0
     agreement: str = ""
+    raw: Floats | None = None
+    """The map before it was turned."""
+
+    radius: float | None = None
+    region: Region | None = None
+    certificate: Certificate | None = None
+
+    def certified(self, source: RowSource, executor: Executor, memory_limit: str | None, radius: float | None) -> _Map:
+        """The same with its certificate, for moves along the axes of the solve."""
+        from psmds_dist.api.certificate import certificate_of
+
+        x = self.embedding if self.raw is None else self.raw
+        found = certificate_of(source, x, executor, radius or self.radius, memory_limit, self.rule, self.region)
+        return replace(self, certificate=found)
 
 
 def _open_file(path: str, matrix: str | None, pairs: RuleOptions) -> tuple[RowSource, _Map]:
@@ -195,7 +225,18 @@ def _open_result(path: str, matrix: str | None, pairs: RuleOptions) -> tuple[Row
     whole = with_matrices_beside(source, None if source.ids is None else list(source.ids), beside)
     agreement = str(facts.get("starts", {}).get("agreement", ""))  # a landmark map has no such record
     seconds, seed = float(facts["seconds"]), int(facts["seed"])
-    made = _Map("pattern search", found.embedding, found.ids, rule, seconds, seed, agreement)
+    made = _Map(
+        method="pattern search",
+        embedding=found.embedding,
+        ids=found.ids,
+        rule=rule,
+        seconds=seconds,
+        seed=seed,
+        agreement=agreement,
+        raw=found.raw_embedding,
+        radius=facts.get("radius"),
+        region=found.region,
+    )
     return _of_points(whole, source.ids, made), made
 
 

@@ -15,6 +15,7 @@ from psmds_dist.cli.output import Print, start_json_log, status_printer
 from psmds_dist.utils.remote import is_url
 
 if TYPE_CHECKING:
+    from psmds_dist.core.region import Region
     from psmds_dist.core.rules import PairRule
 
 Command = Callable[..., None]
@@ -203,18 +204,73 @@ class RuleOptions:
         help="Weigh each pair by this power of its dissimilarity; -1 is Sammon's mapping.",
     )
 
+    transform: str | None = option(
+        "--transform",
+        help="Compare distances with a fitted function of the dissimilarities: ratio, interval, spline (a smooth one), "
+        "or ordinal (any that never falls: non-metric scaling).",
+    )
+    ties: str = option(
+        "--ties",
+        default="primary",
+        show_default=True,
+        help="With --transform ordinal: whether equal dissimilarities may have different disparities (primary) or not "
+        "(secondary).",
+    )
+
     @property
     def rule(self) -> PairRule:
         """Rule of the pairs."""
         from psmds_dist.core.rules import PairRule
 
-        weighted, bounded = self.weights is not None, self.upper is not None
-        return PairRule(self.loss, power=self.weight_power, weighted=weighted, bounded=bounded)
+        return PairRule(
+            self.loss,
+            power=self.weight_power,
+            weighted=self.weights is not None,
+            bounded=self.upper is not None,
+            transform=self.transform,
+            ties=self.ties,
+        )
 
     @property
     def beside(self) -> dict[str, str]:
         """Paths of the matrices beside the first one."""
         return {name: path for name, path in {"upper": self.upper, "weights": self.weights}.items() if path is not None}
+
+
+def interval(text: str) -> tuple[float | None, float | None]:
+    """Parse LOW:HIGH; an end that is left out is no bound."""
+    low, colon, high = text.partition(":")
+    with suppress(ValueError):
+        if colon:
+            return float(low) if low.strip() else None, float(high) if high.strip() else None
+    raise click.BadParameter(f"{text!r} is not LOW:HIGH, such as -1:1, or 0: for no upper bound.")
+
+
+@dataclass(frozen=True)
+class RegionOptions:
+    """Where the points of a map may be."""
+
+    pinned: str | None = option(
+        "--pinned",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Coordinates of points that do not move, as 'psmds export' writes them; nan marks a free one.",
+    )
+    bounds: tuple[tuple[float | None, float | None], ...] = option(
+        "--bounds",
+        multiple=True,
+        type=interval,
+        metavar="LOW:HIGH",
+        help="Least and greatest coordinate on every axis, or once for each axis; '0:' for coordinates of at least 0.",
+    )
+
+    def region(self, n: int, n_components: int, ids: list[str] | None) -> Region | None:
+        """Where points may be; None for anywhere."""
+        from psmds_dist.core.region import Region
+        from psmds_dist.data.coordinates import read_pinned
+
+        pinned = None if self.pinned is None else read_pinned(self.pinned, n, ids)
+        bounds = self.bounds[0] if len(self.bounds) == 1 else self.bounds or None
+        return Region.of(n, n_components, pinned, bounds)
 
 
 @dataclass(frozen=True)
@@ -254,8 +310,25 @@ class RunOptions(TargetOptions):
     )
 
 
+METRIC_HELP = (
+    "Metric of scipy.spatial.distance.cdist, geodesic, haversine (latitudes and longitudes in degrees; km), tanimoto "
+    "(bits), or a function to import, such as rapidfuzz.distance.Levenshtein.distance"
+)
+"""What ``--metric`` takes."""
+
+
+def metric_option(**settings: Any) -> Decorator:
+    """Option of the metric, with further arguments of `click.option`."""
+    return click.option("--metric", help=f"{METRIC_HELP}.", **settings)
+
+
 dtype_option = click.option(
-    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Type of the rows."
+    "--dtype",
+    type=click.Choice(["float32", "float64", "float16", "uint16"]),
+    default="float32",
+    show_default=True,
+    help="Type of the store. float16 and uint16 (multiples of a unit, chosen by the largest in a pass of its own) take "
+    "half of the space of float32, and rows are read as such; how far they were rounded is printed.",
 )
 disconnected_option = click.option(
     "--disconnected",

@@ -110,8 +110,10 @@ def hint_at_unfinished_store(target: str) -> None:
 
     def hint() -> str:
         from psmds_dist.data.store import is_unfinished
+        from psmds_dist.ingest.halves import half_of
 
-        return f"{target} is unfinished; {TO_CONTINUE}" if is_unfinished(target) else ""
+        begun = is_unfinished(target) or is_unfinished(half_of(target))
+        return f"{target} is unfinished; {TO_CONTINUE}" if begun else ""
 
     set_resume_hint(hint)
 

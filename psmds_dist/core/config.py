@@ -119,14 +119,18 @@ class SolverConfig:
     def polishes(self, n: int) -> bool:
         """Whether a solve of ``n`` points ends with a polish: by default for small ones, unless its end was given.
 
-        Losses without a continuous derivative have none.
+        So do those that transform dissimilarities, however large. Losses without a continuous derivative have none.
         """
         if not self.rule.facts.smooth:
             return False
         if isinstance(self.polish, bool):
             return self.polish
         usual = self.bad_moves and self.radius_tol is None and self.effort != "quick"
-        return usual and (n <= SMALL_POINTS or self.effort == "best")
+        return usual and (self.polishes_fully(n) or self.rule.transform is not None)
+
+    def polishes_fully(self, n: int) -> bool:
+        """Whether a polish goes on to many digits, rather than for a few steps."""
+        return self.polish is True or n <= SMALL_POINTS or self.effort == "best"
 
     def as_dict(self) -> dict[str, Any]:
         """Return a plain dictionary, for attributes and logs; with the rule where it is another than the plain one."""

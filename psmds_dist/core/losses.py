@@ -26,6 +26,21 @@ class Squared(NamedTuple):
         return (d - t) + (d - t)
 
 
+class Kruskal(NamedTuple):
+    """``(t - d)^2 - u d^2``: where ``u`` is the square of Stress-1, its gradient is that of Stress-1 times a factor."""
+
+    unit: Any
+
+    def cost(self, t, d):  # type: ignore[no-untyped-def]
+        """Cost of a pair."""
+        return (t - d) * (t - d) - self.unit * (d * d)
+
+    def slope(self, t, d):  # type: ignore[no-untyped-def]
+        """Derivative of the cost by the distance."""
+        e = (d - t) - self.unit * d
+        return e + e
+
+
 class Absolute(NamedTuple):
     """``|t - d|``: a few wrong dissimilarities do little harm."""
 

@@ -29,12 +29,15 @@ class ReadProfile:
         How many times over a read holds the rows it brings, its target included.
     read_amplification : float
         How often a pass in single blocks reads every stored byte.
+    stored_share : float
+        Bytes that are stored for each byte delivered.
     """
 
     rows_per_chunk: int = 1
     scratch_bytes: int = 0
     read_copies: int = 1
     read_amplification: float = 1.0
+    stored_share: float = 1.0
 
 
 class RowSource(ABC):
@@ -238,6 +241,14 @@ class SupportsColumns(Protocol):
 
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+
+
+@runtime_checkable
+class ComputesPairs(Protocol):
+    """A square, symmetric source whose entries are computed one by one, at such a cost that none is computed twice."""
+
+    def read_pairs(self, rows: Ints, columns: Ints, out: Rows) -> None:
+        """Fill ``out`` with the entries between two lists of points, each pair once where the lists are equal."""
 
 
 @runtime_checkable

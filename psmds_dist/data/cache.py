@@ -28,6 +28,7 @@ def stored(source: RowSource) -> RowStorage:
         profile.scratch_bytes,
         profile.read_copies,
         source.in_memory() is not None,
+        profile.stored_share,
     )
 
 
@@ -69,9 +70,9 @@ _READ = [0]
 """Bytes of rows that this process has read."""
 
 
-def count_read(rows: Rows) -> None:
-    """Count rows that were read."""
-    _READ[0] += rows.nbytes
+def count_read(source: RowSource, rows: Rows) -> None:
+    """Count rows that were read from a source, as they are stored."""
+    _READ[0] += round(rows.nbytes * source.read_profile.stored_share)
 
 
 def bytes_read() -> int:
@@ -176,7 +177,7 @@ class RowCache:
         blocks = range(run.first, run.last + 1)
         known = self._tested.issuperset(blocks)
         (self.source if known else self.source.verified()).read(lo, hi, out)
-        count_read(out)
+        count_read(self.source, out)
         self._tested.update(blocks)
 
     def _buffer(self, turn: int) -> Rows:

@@ -124,6 +124,36 @@ def read_coordinates(path: str | os.PathLike[str], n: int, ids: Sequence[str] | 
     return _parse(place, _lines(place, DELIMITERS[kind]), n, ids).ordered(ids)
 
 
+def read_pinned(path: str | os.PathLike[str], n: int, ids: Sequence[str] | None = None) -> Floats:
+    """Read the coordinates of some of ``n`` points, as `read_coordinates` does.
+
+    Names, where the file has them, tell which points those are; without names there is a line for each of the ``n``.
+
+    Returns
+    -------
+    (n, L) ndarray
+        NaN for points that the file does not hold, and where it has NaN.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, or has names that are not among ``ids`` (row numbers where there are none).
+    """
+    found = read_coordinates(path, count_points(path))
+    if found.ids is None:
+        return found.values
+    places = {name: row for row, name in enumerate(map(str, range(n)) if ids is None else _comparable(ids))}
+    unknown = [name for name in found.ids if name not in places]
+    if unknown:
+        raise InputError(
+            f"{found.path} has coordinates of {len(unknown)} points that the matrix does not name, first "
+            f"{unknown[0]!r}: remove them, or give the names of the points with --ids."
+        )
+    values = np.full((n, found.values.shape[1]), np.nan)
+    values[[places[name] for name in found.ids]] = found.values
+    return values
+
+
 def count_points(path: str | os.PathLike[str]) -> int:
     """Return the number of points of a file of coordinates; in a table, a first line without a number is a heading.
 

@@ -17,6 +17,9 @@ from psmds_dist.core.arrays import fill
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import require_size
+from psmds_dist.data.formats import NPY, begins_with
+from psmds_dist.data.metrics import OWN, require_parameters
+from psmds_dist.data.products import FORMS, MIN_FEATURES, UNIT_FORM, Products
 from psmds_dist.data.sources import file_identity, load_npy, require_numeric
 
 SCRATCH_BYTES = 1_000_000
@@ -58,8 +61,11 @@ class Points(RowSource):
     def read_profile(self) -> ReadProfile:
         """Cost of reading: all points, once more where the metric changes them, and distances as computed."""
         points = load_npy(self.path)
-        as_they_are = points.dtype == np.float64 and not Metric(self.metric, self.options).of_units
+        metric = Metric(self.metric, self.options)
+        as_they_are = points.dtype == np.float64 and not metric.prepares
         distances = max(8 * self.n, min(SCRATCH_BYTES, 8 * self.n**2))
+        if metric.form(self.dtype, points.shape[1]):
+            distances = Products.scratch_bytes(*points.shape)
         return ReadProfile(scratch_bytes=8 * points.size * (1 if as_they_are else 2) + distances)
 
     def __eq__(self, other: object) -> bool:
@@ -70,17 +76,12 @@ class Points(RowSource):
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        space = _space(self)
-        step = max(1, SCRATCH_BYTES // (8 * self.n))
-        scratch = np.empty((min(step, hi - lo), self.n))
-        for first in range(lo, hi, step):
-            last = min(first + step, hi)
-            fill(out[first - lo : last - lo], space.distances(first, last, scratch[: last - first]))
+        _space(self).fill(lo, hi, out[: hi - lo])
 
 
 @dataclass(frozen=True, eq=False)
 class Metric:
-    """A metric of `scipy.spatial.distance.cdist`, such that every pair is computed by itself.
+    """A metric of `scipy.spatial.distance.cdist` or of `psmds_dist.data.metrics`, every pair computed by itself.
 
     SciPy's cosine and correlation go through a matrix product, whose last bits depend on the block, and its
     seuclidean and mahalanobis take variances from the block: neither would give a symmetric matrix.
@@ -110,11 +111,25 @@ class Metric:
         """Whether 1 - <u, v> = |u - v|^2 / 2 of unit vectors does: pair by pair, and zero on the diagonal."""
         return self.name in ("cosine", "correlation") and not self.options
 
+    def form(self, dtype: np.dtype[Any], features: int) -> tuple[bool, float] | None:
+        """How distances of a type follow from squared ones, where matrix products are the faster way to these."""
+        if self.options or dtype != np.float32 or features < MIN_FEATURES:
+            return None
+        return UNIT_FORM if self.of_units else FORMS.get(self.name)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepared` makes other points of them."""
+        return self.of_units or self.name in OWN
+
     def prepared(self, points: Floats, numbers: Ints | None = None, what: str = "point") -> Floats:
         """Points in the form that `distances` takes, row by row.
 
         Messages call them ``what``, by their ``numbers``, or by their places here.
         """
+        if self.name in OWN:
+            require_parameters(self.name, self.options)
+            return OWN[self.name].prepared(points, numbers, what)
         if not self.of_units:
             return points
         if self.name == "correlation":
@@ -125,7 +140,9 @@ class Metric:
         """Fill ``out`` with the distances from prepared points to prepared others."""
         from scipy.spatial.distance import cdist  # late: importing SciPy takes longer than most starts
 
-        if self.of_units:
+        if self.name in OWN:
+            OWN[self.name].distances(points, others, out, self.options)
+        elif self.of_units:
             cdist(points, others, "sqeuclidean", out=out)
             out *= 0.5
         else:
@@ -146,6 +163,23 @@ class _Space:
 
     points: Floats
     metric: Metric
+    products: Products | None = None
+    """How distances are computed where matrix products are faster."""
+
+    def fill(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out`` with the distances from points ``lo`` to ``hi`` to all."""
+        if self.products is not None:
+            self.products.fill(lo, hi, out)
+        else:
+            self._fill_by_pairs(lo, hi, out)
+
+    def _fill_by_pairs(self, lo: int, hi: int, out: Rows) -> None:
+        n = len(self.points)
+        step = max(1, SCRATCH_BYTES // (8 * n))
+        scratch = np.empty((min(step, hi - lo), n))
+        for first in range(lo, hi, step):
+            last = min(first + step, hi)
+            fill(out[first - lo : last - lo], self.distances(first, last, scratch[: last - first]))
 
     def distances(self, lo: int, hi: int, out: Floats) -> Floats:
         """Distances from points ``lo`` to ``hi`` to all."""
@@ -159,7 +193,9 @@ def _space(source: Points) -> _Space:
     if metric.wants:
         spread = points.var(axis=0, ddof=1) if metric.wants == "V" else np.atleast_2d(np.cov(points.T))
         metric = metric.fitted(spread)
-    return _Space(metric.prepared(points), metric)
+    points = metric.prepared(points)
+    form = metric.form(source.dtype, points.shape[1])
+    return _Space(points, metric, None if form is None else Products(points, form, metric.distances))
 
 
 def _unit(points: Floats, metric: str, numbers: Ints | None, what: str) -> Floats:
@@ -186,9 +222,10 @@ def open_points(
     path : path
         Array of shape (n, d).
     metric : str
-        Name of a metric of `scipy.spatial.distance.cdist`.
+        Name of a metric of `scipy.spatial.distance.cdist`; ``"haversine"``, great circles in km between latitudes and
+        longitudes in degrees; or ``"tanimoto"`` for vectors of bits.
     options : mapping, optional
-        Parameters of the metric, such as ``p`` for ``"minkowski"``.
+        Parameters of the metric, such as ``p`` for ``"minkowski"``, or ``radius`` for ``"haversine"``.
     dtype : {"float32", "float64"}
         Type of the distances to deliver; they are computed in float64.
 
@@ -197,6 +234,7 @@ def open_points(
     Points
     """
     place = os.path.abspath(path)
+    _refuse_text(place)
     values = load_npy(place)
     require_points(values, place)
     require_size(int(values.shape[0]))
@@ -206,6 +244,15 @@ def open_points(
     source = Points(place, (n, n), metric, chosen, np.dtype(dtype), content_id)
     _try_metric(source)
     return source
+
+
+def _refuse_text(path: str) -> None:
+    """Refuse lines of text, with what compares them."""
+    if path.lower().endswith(".txt") and os.path.isfile(path) and not begins_with(path, NPY):
+        raise InputError(
+            f"{path} is text, but points are numbers in a .npy file (numpy.save); lines of text are compared by a "
+            "function, such as --metric rapidfuzz.distance.Levenshtein.distance."
+        )
 
 
 def seem_dissimilarities(path: str | os.PathLike[str], sample: int = 500) -> bool:

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from psmds_dist.core.sources import ReadProfile, RowSource, SupportsColumns, WrappedSource
-from psmds_dist.core.types import InputError, Ints, Rows
+from psmds_dist.core.types import Floats, InputError, Ints, Rows
 
 
 def mean_of_orders(rows: Rows, columns: Rows) -> None:
@@ -198,3 +198,44 @@ class FiniteEntries(WrappedSource):
         self.source.read(lo, hi, out)
         rows = out[: hi - lo]
         rows[np.isposinf(rows)] = np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Positions(WrappedSource):
+    """Positions of dissimilarities among knots, which is all that a transformation needs to know of them."""
+
+    knots: Floats
+    stepwise: bool
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content."""
+        digest = hashlib.blake2b(self.knots.tobytes(), digest_size=16).hexdigest()
+        return f"{super().content_id} {digest} {self.stepwise:d}"
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        from psmds_dist.kernels.bins import locate  # late: few runs need it
+
+        self.source.read(lo, hi, out)
+        locate(out[: hi - lo], self.knots, self.stepwise)
+
+
+@dataclass(frozen=True, eq=False)
+class Disparities(WrappedSource):
+    """A value for each whole position in the rows of a source, and zeros on the diagonal."""
+
+    values: Floats
+
+    @property
+    def content_id(self) -> str:
+        """Identity of the content."""
+        return f"{super().content_id} {hashlib.blake2b(self.values.tobytes(), digest_size=16).hexdigest()}"
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        rows = out[: hi - lo]
+        self.source.read(lo, hi, rows)
+        known = np.append(self.values, np.nan)
+        rows[:] = known[np.where(np.isnan(rows), -1, rows).astype(np.intp)]
+        rows[np.arange(hi - lo), np.arange(lo, hi)] = 0

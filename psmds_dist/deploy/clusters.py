@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from psmds_dist.core.errors import ClusterLost, InputError, PsmdsError, WorkerError
 from psmds_dist.deploy.names import QUEUES, ClusterName, parse_cluster
 from psmds_dist.deploy.settings import dask_settings, exported, setting
+from psmds_dist.utils.importing import working_directory_importable
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -224,7 +223,7 @@ def function_named(name: str) -> Callable[[], Any]:
         When there is no such function.
     """
     module, _, function = name.replace(":", ".").rpartition(".")
-    with _working_directory_importable():
+    with working_directory_importable():
         try:
             found = getattr(import_module(module), function)
         except (ImportError, AttributeError) as error:
@@ -235,16 +234,6 @@ def function_named(name: str) -> Callable[[], Any]:
         raise InputError(f"cluster {name!r} must be a function that returns a cluster or a client, not {found!r}.")
     made: Callable[[], Any] = found
     return made
-
-
-@contextlib.contextmanager
-def _working_directory_importable() -> Iterator[None]:
-    before = list(sys.path)
-    sys.path.append(os.getcwd())
-    try:
-        yield
-    finally:
-        sys.path[:] = before
 
 
 _Opener = Callable[[ClusterName, Wishes], AbstractContextManager["Client"]]

@@ -13,6 +13,7 @@ import numpy as np
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Executor, InputCheck, InputError, Rows
+from psmds_dist.data.encoding import HALF_SIZES, Rounded
 from psmds_dist.data.ids import check_ids
 from psmds_dist.data.transforms import TRIANGLES, OneTriangle, Symmetrized, ZeroDiagonal
 from psmds_dist.ingest.check import (
@@ -24,8 +25,9 @@ from psmds_dist.ingest.check import (
     room_for,
 )
 from psmds_dist.ingest.connected import keep_connected
-from psmds_dist.ingest.conversion import from_similarities
+from psmds_dist.ingest.conversion import RoundingChecker, encoding_for, from_similarities
 from psmds_dist.ingest.diagnose import count_triangles
+from psmds_dist.ingest.halves import half_computed
 from psmds_dist.ingest.passes import Check, Checker
 from psmds_dist.ingest.scan import BlockScanner, Progress, panel_blocks, read_strips, scan_all, split
 from psmds_dist.planning import memory
@@ -129,8 +131,11 @@ def build(
     similarity : {"1-s", "sqrt(1-s)", "sqrt(2(1-s))", "-log s", "max-s", "1/s"}, optional
         The source holds similarities ``s``: write the dissimilarities that this formula computes from them, in float64;
         ``max`` is the largest of all entries, found in a pass of its own.
-    dtype : {"float32", "float64"}, optional
+    dtype : {"float32", "float64", "float16", "uint16"}, optional
         Type of the store where ``similarity`` is given; by default that of the source, which had better be float64.
+        The last two, with or without ``similarity``, halve the bytes of float32, as which rows of theirs are read:
+        ``"float16"`` keeps eleven binary digits; ``"uint16"`` keeps multiples of a power of two, of which the largest
+        dissimilarity is 32,767 to 65,534, and finds that in a pass of its own.
     symmetry_tol : float
         Largest ``|t_ij - t_ji|`` to let pass, as a share of the root mean square.
     memory_limit : int, optional
@@ -159,12 +164,18 @@ def build(
     source = _mirrored(source, executor, symmetrize, triangle, memory_limit)
     if similarity is not None:
         room = room_for(memory.building, source, executor, memory_limit)
-        source = from_similarities(source, similarity, executor, room, np.dtype(dtype or source.dtype))
+        row_dtype = "float32" if dtype in HALF_SIZES else dtype or source.dtype
+        source = from_similarities(source, similarity, executor, room, np.dtype(row_dtype))
     source, names = keep_connected(source, executor, disconnected, ids=names, memory_limit=memory_limit)
+    source, checker = ZeroDiagonal(source) if zero_diagonal else source, MatrixChecker(names, symmetry_tol)
+    if dtype in HALF_SIZES:
+        room = room_for(memory.building, source, executor, memory_limit)
+        source = Rounded(source, encoding_for(str(dtype), source, executor, room))
+        checker = RoundingChecker(names, symmetry_tol, encoding=source.encoding)
     return write_checked(
-        ZeroDiagonal(source) if zero_diagonal else source,
+        source,
         path,
-        MatrixChecker(names, symmetry_tol),
+        checker,
         executor,
         ids=names,
         metric=metric,
@@ -206,7 +217,7 @@ def write_checked(
         target = create(
             path,
             source.n,
-            source.dtype.name,
+            source.encoding if isinstance(source, Rounded) else source.dtype.name,
             width=checker.width(source),
             landmarks=source.landmarks,
             ids=ids,
@@ -215,9 +226,13 @@ def write_checked(
             notes=source.notes,
             overwrite=overwrite,
         )
-        work = BuildBlocks(source, target, panel_blocks(source, room), checker.scanner(source))
-        with _removed_if_refused(target):
-            collected = checker.collect(source, scan_all(source, work, executor, room, on_progress))
+        with (
+            _removed_if_refused(target),
+            half_computed(source, target, executor, room, on_progress) as rows,
+        ):
+            room = checker.room(rows, executor, memory_limit, writing=True)
+            work = BuildBlocks(rows, target, panel_blocks(rows, room), checker.scanner(rows))
+            collected = checker.collect(rows, scan_all(rows, work, executor, room, on_progress))
             check = checker.evaluate(collected, target, executor, room)
         check.suspicion.warn(checker.what)
         target.finish(check.as_dict())

@@ -78,6 +78,13 @@ def _counted(source: RowSource, weighted: bool) -> RowSource:
     return WithoutZeroWeights(source.first, source.sources[-1]) if weighted else source.first
 
 
+def rows_kept(source: RowSource) -> Ints:
+    """Rows that are left of a matrix, or of matrices side by side, of which `subset_of` took some."""
+    first = source.first if isinstance(source, PairedRows) else source
+    assert isinstance(first, Subset)
+    return first.rows
+
+
 def subset_of(source: RowSource, rows: Ints) -> RowSource:
     """Return a matrix, or matrices side by side, of some of the points."""
     if isinstance(source, PairedRows):

@@ -1,16 +1,20 @@
-"""Similarities as dissimilarities: the rule is checked, and the largest similarity found if it is needed."""
+"""What has to be known of all entries before they are converted: the largest, for similarities and for units."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from psmds_dist.core.errors import InputError
 from psmds_dist.core.sources import RowSource
-from psmds_dist.core.types import Executor, Rows
+from psmds_dist.core.types import Executor, InputCheck, Rows
+from psmds_dist.data.encoding import HalfSize, Halves, Units
 from psmds_dist.data.similarities import RULES, FromSimilarities
-from psmds_dist.ingest.scan import ScanBlocks, scan_all
+from psmds_dist.ingest.check import MatrixChecker
+from psmds_dist.ingest.scan import Scan, ScanBlocks, scan_all
 
 
 class LargestFinder:
@@ -28,6 +32,29 @@ class LargestFinder:
         return self._largest
 
 
+def largest_of(source: RowSource, executor: Executor, room: int) -> float:
+    """Return the largest finite entry, after a pass."""
+    return max(scan_all(source, ScanBlocks(source.verified(), LargestFinder, room), executor, room))
+
+
+def encoding_for(dtype: str, source: RowSource, executor: Executor, room: int) -> HalfSize:
+    """Return how to write a source in two bytes a number; for ``uint16`` after a pass that finds the largest."""
+    return Halves() if dtype == "float16" else Units.up_to(largest_of(source, executor, room))
+
+
+@dataclass(frozen=True)
+class RoundingChecker(MatrixChecker):
+    """The check of a matrix that is written in two bytes a number: also whether it was rounded too far."""
+
+    encoding: HalfSize = field(kw_only=True)
+
+    def evaluate(self, collected: Scan, source: RowSource, executor: Executor, room: int) -> InputCheck:
+        """Judge a finished pass."""
+        found = super().evaluate(collected, source, executor, room)
+        self.encoding.require_fine(math.sqrt(np.median(collected.complete_squares) / (source.n - 1)))
+        return found
+
+
 def from_similarities(
     source: RowSource, rule: str, executor: Executor, room: int, dtype: np.dtype[Any]
 ) -> FromSimilarities:
@@ -40,7 +67,5 @@ def from_similarities(
     """
     if rule not in RULES:
         raise InputError(f"similarity must be one of {', '.join(map(repr, RULES))}, not {rule!r}.")
-    top = 1.0
-    if RULES[rule].uses_top:
-        top = max(scan_all(source, ScanBlocks(source.verified(), LargestFinder, room), executor, room))
+    top = largest_of(source, executor, room) if RULES[rule].uses_top else 1.0
     return FromSimilarities(source, rule, top, dtype)

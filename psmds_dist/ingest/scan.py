@@ -321,7 +321,7 @@ def read_strips(source: RowSource, blocks: Sequence[int], most: int) -> Iterator
     for turn, (run, (lo, hi)) in enumerate(zip(parts, spans, strict=True)):
         prefetch_ahead(source, spans, turn)
         source.read(lo, hi, buffer)
-        count_read(buffer[: hi - lo])
+        count_read(source, buffer[: hi - lo])
         yield run, buffer[: hi - lo]
 
 

@@ -139,8 +139,25 @@ def tile(function: Function) -> Function:
 
 def kernel(function: Function) -> Function:
     """Compile a parallel loop over rows, with the binary kept on disk where that is possible."""
-    compiled: Function = numba.njit(parallel=True, nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
+    return _kept(function, parallel=True)
+
+
+def serial_kernel(function: Function) -> Function:
+    """Compile a loop that threads which read rows may run beside a parallel one."""
+    return _kept(function, parallel=False)
+
+
+def _kept(function: Function, *, parallel: bool) -> Function:
+    compiled: Function = numba.njit(parallel=parallel, nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
     if not numba.config.DISABLE_JIT:  # else it is the function itself
+        compiled._cache = _cache_of(function)  # type: ignore[attr-defined]
+    return compiled
+
+
+def serial(function: Function) -> Function:
+    """Compile a loop for one thread, which other threads may run meanwhile; kept on disk as kernels are."""
+    compiled: Function = numba.njit(nogil=True, error_model="numpy")(function)
+    if not numba.config.DISABLE_JIT:
         compiled._cache = _cache_of(function)  # type: ignore[attr-defined]
     return compiled
 
@@ -157,6 +174,11 @@ def available_threads() -> int:
     """Threads that kernels may use in this process: Numba knows its affinity, but neither control groups nor Slurm."""
     limit = int(numba.config.NUMBA_NUM_THREADS)
     return limit if "NUMBA_NUM_THREADS" in os.environ else min(limit, _usable_cpus())
+
+
+def current_threads() -> int:
+    """Threads that kernels run on here and now."""
+    return int(numba.get_num_threads())
 
 
 @cache

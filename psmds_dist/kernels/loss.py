@@ -38,6 +38,10 @@ class RowForm(NamedTuple):
 
     scale: Any
 
+    table: Rows
+    """Disparities at the knots that rows are positions among: one line, or lower and upper bounds in two; empty where
+    rows hold dissimilarities."""
+
 
 def cost(self: Any, t: Any, d: Any) -> Any:
     """Cost of a pair by a loss of `psmds_dist.core.losses`."""
@@ -91,13 +95,23 @@ def _copy_known(given: Rows, weights: Rows, scale: Any, bounds: Rows) -> None:
 
 
 @tile
+def _look_up(given: Rows, weights: Rows, scale: Any, table: Rows, bounds: Rows) -> None:
+    last = table.size - 2
+    for j in range(given.size):
+        bounds[j] = scale
+        if weights[j] > 0:
+            k = min(max(int(given[j]), 0), last)
+            bounds[j] = table[k] + (given[j] - k) * (table[k + 1] - table[k])
+
+
+@tile
 def unpack(row: Rows, i: int, lo: int, hi: int, form: RowForm, scratch: Rows) -> Any:
     """Lower bounds, upper bounds and weights of the pairs of point ``i`` with points ``lo`` to ``hi``.
 
     They are in the first three tiles of ``scratch``; where there are no upper bounds, the lower ones are both.
     """
-    size = hi - lo
-    low, high, weights = scratch[0, :size], scratch[1 if form.upper > 0 else 0, :size], scratch[2, :size]
+    size, lines = hi - lo, form.table.shape[0]
+    low, high, weights = scratch[0, :size], scratch[int(form.upper > 0 or lines > 1), :size], scratch[2, :size]
     lower, upper = row[lo:hi], row[form.upper + lo : form.upper + hi]
     if form.weight > 0:
         _keep_positive(row[form.weight + lo : form.weight + hi], weights)
@@ -106,6 +120,11 @@ def unpack(row: Rows, i: int, lo: int, hi: int, form: RowForm, scratch: Rows) ->
     _drop_unknown(lower, upper, weights)
     if lo <= i < hi:
         weights[i - lo] = 0
+    if lines > 0:
+        _look_up(lower, weights, form.scale, form.table[0], low)
+        if lines > 1:
+            _look_up(lower, weights, form.scale, form.table[1], high)
+        return low, high, weights
     _copy_known(lower, weights, form.scale, low)
     if form.upper > 0:
         _copy_known(upper, weights, form.scale, high)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from psmds_dist.core.losses import Kruskal
 from psmds_dist.core.rules import FLOOR, PairRule
+from psmds_dist.core.transformations import REACH, SPREAD, BinGrid
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels import gradient, guided, loss, moves
+from psmds_dist.kernels.bins import bin_sums
 from psmds_dist.kernels.descent import descend, search_by_rule, settle_by_rule
 
 
@@ -102,10 +105,16 @@ class RuleKernels:
         What a pair costs.
     scale : float
         Root mean square dissimilarity.
+    table : (1 or 2, knots) ndarray
+        Disparities at knots, where rows are positions among these; empty where they are dissimilarities.
+    share : float
+        Share of the squared distances that a pair costs less, where there is a table.
     """
 
     rule: PairRule
     scale: float
+    table: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    share: float = 0.0
 
     @property
     def parts(self) -> int:
@@ -116,9 +125,11 @@ class RuleKernels:
         """Loss and form of rows, as kernels take them, for coordinates of a type."""
         number, n, rule = x.dtype.type, x.shape[-1], self.rule
         power = int(rule.power) if rule.power == int(rule.power) else number(rule.power)
-        form = loss.RowForm(
-            n * rule.bounded, (rule.parts - 1) * n * rule.weighted, power, number(FLOOR), number(self.scale)
-        )
+        weights = (rule.parts - 1) * n * rule.weighted
+        table = self.table.astype(number)
+        form = loss.RowForm(n * rule.bounded, weights, power, number(FLOOR), number(self.scale), table)
+        if rule.transform is not None:
+            return Kruskal(number(self.share)), form
         return rule.facts.kind(number(rule.share * self.scale)), form
 
     def propose(
@@ -140,6 +151,10 @@ class RuleKernels:
     def row_sums(self, rows: Rows, slots: Ints, points: Ints, x: Floats) -> Floats:
         """Sums of `psmds_dist.kernels.loss.row_sums`."""
         return loss.row_sums(rows, slots, points, x, *self.terms(x))
+
+    def bin_sums(self, rows: Rows, slots: Ints, points: Ints, x: Floats, grid: BinGrid) -> Ints:
+        """Sums of `psmds_dist.kernels.bins.bin_sums`."""
+        return bin_sums(rows, slots, points, x, grid.shape, self.scale, SPREAD, REACH, grid.unit)
 
     def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
         """Turn starts into maps, and return their mean costs."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from psmds_dist.core.rules import PLAIN, PairRule
+from psmds_dist.core.transformations import BinGrid
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.multiply import multiply_squares
 from psmds_dist.kernels.neighbors import rate_rows
-from psmds_dist.kernels.pairs import DescentPlan, kernels_of
+from psmds_dist.kernels.pairs import DescentPlan, RuleKernels, kernels_of
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 
 
@@ -38,6 +39,8 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
                 for tried in {axes, n_components}:
                     moves(rows, points, points, x.astype(arithmetic), 1.0, np.arange(tried))
         kernels.row_sums(rows, points, points, x)
+        if isinstance(kernels, RuleKernels) and rule.transform is not None:
+            kernels.bin_sums(rows, points, points, x, BinGrid((2, 1, 3), 1.0))
 
 
 def warm_up_multiply(dtype: str) -> None:

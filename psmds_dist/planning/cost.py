@@ -112,6 +112,8 @@ class Job:
         Columns of a panel; 0 for a square matrix.
     itemsize : int
         Bytes of a number.
+    stored_share : float
+        Bytes that are stored for each byte of a row.
     kept : float
         Share of the rows that workers keep in memory.
     read_cost : float
@@ -134,6 +136,7 @@ class Job:
     threads: int = 1
     width: int = 0
     itemsize: int = 4
+    stored_share: float = 1.0
     kept: float = 0.0
     read_cost: float = 1.0
     epochs: int = EPOCHS
@@ -151,6 +154,11 @@ class Job:
     def nbytes(self) -> int:
         """Bytes of all rows."""
         return self.n * self.columns * self.itemsize
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes of all rows as they are stored."""
+        return self.nbytes * self.stored_share
 
 
 @dataclass(frozen=True)
@@ -248,7 +256,7 @@ def exact_stages(job: Job, rates: Rates, start: Sequence[Stage] = (), *, cached:
 def searching(job: Job, rates: Rates, descents: int) -> list[Stage]:
     """Stage of a search: the process that starts the run reads all rows, and descends on its threads."""
     kernel = descents * DESCENT * job.n * job.columns / (rates.pairs(job.dims) * job.threads)
-    found = Stage("search", disk=job.nbytes / rates.disk, here=kernel, disk_bytes=job.nbytes)
+    found = Stage("search", disk=job.stored_bytes / rates.disk, here=kernel, disk_bytes=job.stored_bytes)
     answer, left = 8 * (1 + job.dims), 1 - job.kept
     one = partial(pass_over_rows, job=job, rates=rates, pairs=POLISHED, answer=answer, share=left, snapshot=8)
     return [found, one("polish at the end", times=POLISH_PASSES)]
@@ -314,7 +322,8 @@ def pass_over_rows(
     """
     work = job.n * job.columns * pairs / (rates.pairs(job.dims) * job.threads * job.workers)
     taken = share * job.nbytes * job.read_cost
-    made = job.n * job.columns / (rates.distances * job.workers) if job.computed else taken / (rates.disk * job.workers)
+    read = taken * job.stored_share
+    made = job.n * job.columns / (rates.distances * job.workers) if job.computed else read / (rates.disk * job.workers)
     handed = (taken * HANDED + kept * job.nbytes * TOUCHED) / job.workers
     sent = 0.0 if job.local else rounds * job.n * (2 * answer + snapshot * job.dims * (1 + min(job.workers, FANOUT)))
     return Stage(
@@ -325,7 +334,7 @@ def pass_over_rows(
         network=times * sent / rates.network,
         scheduler=0.0 if job.local else times * rounds * rates.round(job.workers, job.n * job.dims * snapshot),
         here=times * job.n * rates.point,
-        disk_bytes=0.0 if job.computed else times * taken,
+        disk_bytes=0.0 if job.computed else times * read,
         network_bytes=times * sent,
     )
 

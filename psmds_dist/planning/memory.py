@@ -64,6 +64,8 @@ class RowStorage:
         How many times over a read holds the rows it brings, its target included.
     resident : bool
         Whether they lie in the memory of this process, and are used there.
+    stored_share : float
+        Bytes that are stored for each byte of a row.
     """
 
     layout: Layout
@@ -72,6 +74,7 @@ class RowStorage:
     scratch: int = 0
     copies: int = 1
     resident: bool = False
+    stored_share: float = 1.0
 
     @property
     def block_bytes(self) -> int:
@@ -322,6 +325,13 @@ def with_polish(solve: MemoryRequirement, dims: int, workers: int, *, here: bool
     n = solve.rows.layout.n
     held = _POLISH * n * dims if here else 2 * worker_share(n, workers) * dims
     return solve.with_part("the polish", FLOAT64_BYTES * held)
+
+
+def with_region(solve: MemoryRequirement, dims: int, *, here: bool) -> MemoryRequirement:
+    """What a solve needs whose points have a region: its ends here, and what moves they allow everywhere."""
+    n, allowed = solve.rows.layout.n, 2 * dims
+    held = 4 * FLOAT64_BYTES * n * dims if here else SNAPSHOT_COPIES * n * allowed
+    return solve.with_part("pinned coordinates and bounds", held)
 
 
 _POLISH = 35

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psmds_dist.core.region import Region
 from psmds_dist.core.types import Executor, Floats, Ints
 from psmds_dist.kernels.pairs import PLAIN_KERNELS, PairKernels
 from psmds_dist.solver.schedule import EpochPlan, EpochReport, State
@@ -21,6 +22,7 @@ from psmds_dist.solver.tasks import (
     MultiplySquares,
     Proposal,
     Propose,
+    ProposeAllowed,
     ProposeGradientSteps,
     RowGradients,
     gather,
@@ -35,13 +37,18 @@ class Objective:
     rows: CachedRows
     executor: Executor
     kernels: PairKernels = PLAIN_KERNELS
+    region: Region | None = None
+    """Where points may be; anywhere by default. Its moves are along axes."""
 
     def propose(self, x: Floats, plan: EpochPlan, blocks: Sequence[int]) -> Proposal:
-        """Best moves of the points of ``blocks`` from ``x``."""
-        work = (ProposeGradientSteps if plan.guided else Propose)(
-            self.rows, x.astype(plan.dtype), plan.radius, plan.axes, self.kernels
-        )
-        return gather(self.executor, work, self.rows.layout, blocks)
+        """Best moves of the points of ``blocks`` from ``x``; the gain of a point without a move is infinite."""
+        return gather(self.executor, self._proposing(x, plan), self.rows.layout, blocks)
+
+    def _proposing(self, x: Floats, plan: EpochPlan) -> Propose:
+        given = self.rows, x.astype(plan.dtype), plan.radius, plan.axes, self.kernels
+        if self.region is not None:
+            return ProposeAllowed(*given, allowed=self.region.allows(x, plan.radius, plan.axes))
+        return (ProposeGradientSteps if plan.guided else Propose)(*given)
 
     def measure(self, x: Floats) -> Floats:
         """Exact sums of every row: its error, squared distances, squared dissimilarities, and more by other rules."""
@@ -55,6 +62,19 @@ class Objective:
         errors, halves = gather(self.executor, RowGradients(self.rows, x, self.kernels), layout, range(layout.count))
         return float(errors.sum()), np.ascontiguousarray(4 * halves.T)  # each pair is in two rows
 
+    def refitted(self, x: Floats) -> tuple[Objective, float]:
+        """Fit to a map anew what it is compared with; return that, or itself where nothing is fitted, and the error."""
+        return self, np.nan
+
+    @property
+    def curve(self) -> Floats:
+        """Knots and disparities, where dissimilarities are transformed; else empty."""
+        return np.empty((0, 0))
+
+    def fitted(self, x: Floats) -> Objective:
+        """Return what the stress of a map is told by."""
+        return self
+
     def multiply_squares(self, block: Floats) -> Floats:
         """Squared dissimilarities times the vectors of a block, one a line: ``(c, n)`` like the block."""
         layout = self.rows.layout
@@ -66,15 +86,17 @@ Epoch = Callable[[Objective, State, EpochPlan], EpochReport]
 
 
 def bad_moves_epoch(objective: Objective, state: State, plan: EpochPlan) -> EpochReport:
-    """Every point takes its best move, even one that raises the error."""
+    """Every point takes its best move, even one that raises the error; one without a move stays."""
     layout = objective.rows.layout
     x = state.x
-    errors = np.empty(layout.n)
+    errors, moved = np.empty(layout.n), 0
     for blocks in plan.rounds:
         points = points_of(layout, blocks)
-        best, _, errors[points] = objective.propose(x, plan, blocks)
-        x = apply_moves(x, points, best, plan)
-    return EpochReport(x, float(errors.sum()), layout.n)
+        best, gains, errors[points] = objective.propose(x, plan, blocks)
+        able = gains != np.inf
+        x = apply_moves(x, points[able], best[able], plan)
+        moved += int(np.count_nonzero(able))
+    return EpochReport(x, float(errors.sum()), moved)
 
 
 def monotone_epoch(objective: Objective, state: State, plan: EpochPlan) -> EpochReport:

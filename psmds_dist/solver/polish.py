@@ -18,11 +18,15 @@ GAIN = 1e-10
 MAX_STEPS = 300
 """Most steps of the polish; a step is a pass over the rows, seldom two."""
 
+FEW_STEPS = 8
+"""Most steps where the matrix is large. They lower Stress-1 of transformed dissimilarities by some percent, which moves
+against disparities that are fixed would take many epochs for: 0.1414 to 0.1349 on 4,000 points, as far as 300 steps."""
+
 MEMORY = 10
 """Earlier steps that the method remembers."""
 
 
-def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
+def polished(objective: Objective, x: Floats, *, scale: float, max_steps: int = MAX_STEPS) -> Floats:
     """Take a map to a local minimum of the error by L-BFGS (`scipy.optimize.minimize`); same bits for any executor.
 
     Parameters
@@ -33,14 +37,19 @@ def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
         Coordinates near the minimum.
     scale : float
         Root mean square dissimilarity, the unit of the search.
+    max_steps : int
+        Most steps.
 
     Returns
     -------
     (L, n) ndarray
-        Coordinates of no higher error.
+        Coordinates of no higher error, in the region of the objective.
     """
-    from scipy.optimize import minimize  # late: SciPy takes a while
+    from scipy.optimize import Bounds, minimize  # late: SciPy takes a while
 
+    region, bounds = objective.region, None
+    if region is not None:
+        bounds = Bounds(region.low.ravel() / scale, region.high.ravel() / scale)
     first, _ = objective.gradient(x)
     if first == 0:
         return x
@@ -49,7 +58,10 @@ def polished(objective: Objective, x: Floats, *, scale: float) -> Floats:
         error, gradient = objective.gradient(scale * point.reshape(x.shape))
         return error / first, (scale / first) * gradient.ravel()
 
-    options = {"ftol": GAIN, "gtol": 0.0, "maxiter": MAX_STEPS, "maxcor": MEMORY}
+    options = {"ftol": GAIN, "gtol": 0.0, "maxiter": max_steps, "maxcor": MEMORY}
     with one_thread():  # the order of sums in BLAS depends on its threads
-        found = minimize(value, x.ravel() / scale, jac=True, method="L-BFGS-B", options=options)
-    return x if found.fun > 1 else np.ascontiguousarray(scale * found.x.reshape(x.shape))
+        found = minimize(value, x.ravel() / scale, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    if found.fun > 1:
+        return x
+    polished = np.ascontiguousarray(scale * found.x.reshape(x.shape))
+    return polished if region is None else region.clipped(polished)

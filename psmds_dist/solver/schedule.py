@@ -75,6 +75,8 @@ class Schedule:
         Ordered pairs that means are over; all ``n^2`` by default.
     rms : float, optional
         Root mean square of the dissimilarities that count, with their weights; ``scale`` by default.
+    share : float
+        Share of the pairs of which a point may move; the others are no part of what an epoch has to gain.
     """
 
     config: SolverConfig
@@ -83,6 +85,7 @@ class Schedule:
     dtype: np.dtype[Any]
     pairs: float | None = None
     rms: float | None = None
+    share: float = 1.0
 
     def counting(self, sums: Floats) -> Schedule:
         """The same rules, for the pairs that row sums tell of."""
@@ -155,7 +158,8 @@ class Schedule:
         """
         config, residual = self.config, math.sqrt(mse) if self.config.rule.least_squares else 0.0
         settling = config.radius is not None and config.radius <= SETTLING_RADIUS * residual
-        return max(config.eps, 2 / 3 * (radius / residual) ** 2) if settling and config.bad_moves else config.eps
+        least = 2 / 3 * (radius / residual) ** 2 if settling and config.bad_moves else 0.0
+        return self.share * max(config.eps, least)
 
     def certifies(self, radius: float) -> bool:
         """Whether this is the last radius of a monotone solve, at whose end no single move may improve the map."""

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import EpochEvent, OnEpoch, OnEvent, StageEvent, ignore
+from psmds_dist.core.region import Region
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical, counted_pairs
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
 from psmds_dist.data.paired import ArrayTable
 from psmds_dist.executor import InProcessExecutor
-from psmds_dist.kernels.pairs import kernels_of
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
-from psmds_dist.solver.polish import polished
+from psmds_dist.solver.optimal import ScaledObjective, Scaling, objective_of
+from psmds_dist.solver.polish import FEW_STEPS, MAX_STEPS, polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
@@ -36,7 +37,7 @@ class Solution:
     Attributes
     ----------
     embedding : (n, L) ndarray
-        Coordinates in canonical position (`psmds_dist.core.stress.canonical`).
+        Coordinates in canonical position (`psmds_dist.core.stress.canonical`); as they are where they have a region.
     raw_embedding : (n, L) ndarray
         The same as the solver left them.
     stress : Stress
@@ -51,6 +52,9 @@ class Solution:
         Seed of every random number.
     seconds : float
         Wall time of the solve with its final measurement.
+    disparities : (2 or 3, knots) ndarray
+        Where dissimilarities are transformed: knots, and disparities at them, or their lower and upper bounds. Else
+        empty.
     """
 
     embedding: Floats
@@ -61,6 +65,12 @@ class Solution:
     radius: float
     seed: int
     seconds: float
+    disparities: Floats = field(default_factory=lambda: np.empty((0, 0)))
+
+    @property
+    def merit(self) -> float:
+        """What the best of several solves has least of: Stress-1 where there are disparities, else the error."""
+        return self.stress.stress1 if self.disparities.size else self.stress.error
 
     def as_arrays(self) -> Arrays:
         """All of it, for a checkpoint."""
@@ -83,6 +93,7 @@ class _Progress:
 
     state: State
     began: float
+    objective: Objective
     rows: list[tuple[int, float, float, float, float]] = field(default_factory=list)
     best: tuple[float, Floats] = (np.inf, np.empty(0))
     outcome: StopReason | None = None
@@ -107,6 +118,7 @@ class _Progress:
             "best_error": np.float64(self.best[0]),
             "best_x": self.best[1],
             "outcome": np.array(self.outcome or ""),
+            **({"table": self.objective.kernels.table} if isinstance(self.objective, ScaledObjective) else {}),
         }
 
     def restore(self, saved: Arrays) -> None:
@@ -116,6 +128,8 @@ class _Progress:
         self.best = (float(saved["best_error"]), saved["best_x"])
         self.outcome = StopReason(outcome) if (outcome := str(saved["outcome"])) else None
         self.began -= self.rows[-1][3]
+        if isinstance(self.objective, ScaledObjective):
+            self.objective = self.objective.with_table(saved["table"])
 
     def cut_short(self, reason: StopReason, stream: CheckpointStream) -> None:
         """End the solve, but save its state as that of one which continues."""
@@ -123,11 +137,18 @@ class _Progress:
             stream.save(self.state.epoch, self.as_arrays, now=True)
         self.outcome = reason if self.unpolished else self.outcome or reason
 
-    def polish(self, improve: Callable[[Floats], Floats]) -> None:
+    def polish(self, scale: float, max_steps: int) -> None:
         """Improve the last map; while that is unfinished, so is the solve."""
         self.unpolished = True
-        self.state = replace(self.state, x=improve(self.state.x))
+        self.state = replace(self.state, x=polished(self.objective, self.state.x, scale=scale, max_steps=max_steps))
         self.unpolished = False
+
+    def refit(self, *, monotone: bool) -> None:
+        """Fit to the last map what it is compared with, where anything is fitted; its error is another one then."""
+        before = self.objective
+        self.objective, error = before.refitted(self.state.x)
+        if self.objective is not before:  # a monotone solve measures where it stands, to the last digit
+            self.state = replace(self.state, error=np.inf if monotone else error)
 
 
 def solve(
@@ -138,9 +159,11 @@ def solve(
     scale: float,
     budget: int,
     start: Floats | None = None,
+    region: Region | None = None,
     on_epoch: OnEpoch | None = None,
     on_event: OnEvent = ignore,
     stream: CheckpointStream = NO_CHECKPOINT,
+    scaling: Scaling | None = None,
 ) -> Solution:
     """Embed a dissimilarity matrix by pattern search.
 
@@ -158,12 +181,16 @@ def solve(
         Bytes a worker may spend on rows.
     start : (n, L) ndarray, optional
         Where to begin; uniform random coordinates of the same scale by default.
+    region : Region, optional
+        Where points may be; the start is placed there first.
     on_epoch : callable, optional
         Called after every epoch; returning True ends the solve.
     on_event : callable, optional
         Called after every epoch, and when the epochs, the polish and the measurement begin.
     stream : CheckpointStream, optional
         Where the state is saved after epochs; a solve continues from the last one there, to the same bits.
+    scaling : Scaling, optional
+        How dissimilarities are transformed, where the rule says that they are.
 
     Returns
     -------
@@ -172,22 +199,25 @@ def solve(
         cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
     began = time.perf_counter()
-    objective = Objective(CachedRows(source, budget), executor, kernels_of(config.rule, scale))
-    schedule = Schedule(config, scale, objective.rows.layout, source.dtype)
+    objective = replace(objective_of(source, config.rule, executor, scale, budget, scaling), region=region)
+    schedule = Schedule(config, scale, objective.rows.layout, source.dtype, share=region.share if region else 1.0)
     x = schedule.starting_points() if start is None else np.ascontiguousarray(start.T, float)
-    progress = _Progress(State(x, radius=config.radius or scale), began)
+    x = region.placed(x) if region else x
+    progress = _Progress(State(x, radius=config.radius or scale), began, objective)
     try:
+        if (saved := stream.last()) is None and start is not None:
+            progress.objective, _ = objective.refitted(x)
         if not config.rule.plain:
             schedule = schedule.counting(objective.measure(x))
-        if (saved := stream.last()) is not None:
+        if saved is not None:
             progress.restore(saved)
         elif config.max_epochs:
-            progress.state = _first_state(objective, progress.state, schedule, given=start is not None)
+            progress.state = _first_state(progress.objective, progress.state, schedule, given=start is not None)
         on_event(StageEvent("epochs", last=not config.polishes(source.n)))
-        _loop(progress, objective, schedule, partial(_told, on_epoch, on_event), stream)
+        _loop(progress, schedule, partial(_told, on_epoch, on_event), stream)
         if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
             on_event(StageEvent("polish"))
-            progress.polish(partial(polished, objective, scale=scale))
+            progress.polish(scale, MAX_STEPS if config.polishes_fully(source.n) else FEW_STEPS)
     except KeyboardInterrupt:
         progress.cut_short(StopReason.INTERRUPTED, stream)
     except WorkerError as error:
@@ -195,7 +225,7 @@ def solve(
             raise
         progress.cut_short(StopReason.LOST if isinstance(error, ClusterLost) else StopReason.FATAL, stream)
     on_event(StageEvent("stress", last=True))
-    return _finish(progress, objective, schedule)
+    return _finish(progress, schedule)
 
 
 def _told(on_epoch: OnEpoch | None, on_event: OnEvent, event: EpochEvent) -> bool:
@@ -207,7 +237,6 @@ def _told(on_epoch: OnEpoch | None, on_event: OnEvent, event: EpochEvent) -> boo
 
 def _loop(
     progress: _Progress,
-    objective: Objective,
     schedule: Schedule,
     ends: Callable[[EpochEvent], bool],
     stream: CheckpointStream,
@@ -217,9 +246,11 @@ def _loop(
     progress.outcome = StopReason.EPOCHS if config.max_epochs == 0 else progress.outcome
     while progress.outcome is None:
         plan = schedule.plan(progress.state)
-        report = run_epoch(objective, progress.state, plan)
+        report = run_epoch(progress.objective, progress.state, plan)
         event = progress.record(report, plan.radius, schedule)
         progress.state, progress.outcome = schedule.advance(progress.state, report)
+        if progress.outcome is StopReason.RADIUS or progress.state.radius < plan.radius:
+            progress.refit(monotone=not config.bad_moves)
         stream.save(progress.state.epoch, progress.as_arrays)
         if ends(event):
             progress.outcome = progress.outcome or StopReason.CALLBACK
@@ -234,6 +265,8 @@ def _first_state(objective: Objective, state: State, schedule: Schedule, *, give
 
 def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> float:
     """Search the starting radius on a sample of the matrix, from the sampled part of the same start."""
+    if objective.region is not None:
+        return _misplacement(objective, x, schedule.scale)
     rows = objective.rows
     blocks = schedule.sample_blocks()
     columns = points_of(rows.layout, blocks)
@@ -256,32 +289,52 @@ def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> flo
     return search_radius(schedule.scale, improves)
 
 
-def _finish(progress: _Progress, objective: Objective, schedule: Schedule) -> Solution:
+def _misplacement(objective: Objective, x: Floats, scale: float) -> float:
+    """How far points may be from their places: the largest root mean square residual, a sample might have none of them.
+
+    It is at most the scale, and the scale where there are no residuals.
+    """
+    assert objective.region is not None
+    sums = objective.measure(x)
+    plain = sums.shape[1] == 3
+    squares, weights = (sums[:, 0], np.full(len(sums), len(sums) - 1.0)) if plain else (sums[:, 3], sums[:, 4])
+    of_points = np.divide(squares, weights, out=np.zeros(len(sums)), where=weights > 0)
+    return min(float(np.sqrt(of_points[objective.region.movable].max())), scale) or scale
+
+
+def _finish(progress: _Progress, schedule: Schedule) -> Solution:
     """Measure the last map; take the best one met on the way instead where its exact error is lower."""
-    raw = progress.state.x
-    embedding, stress = _measured(raw, objective)
-    (error, x), pairs = progress.best, schedule.pairs or raw.shape[1] ** 2
-    if error < stress.error * pairs:
-        other, other_stress = _measured(x, objective)
-        if other_stress.error < stress.error:
-            embedding, stress, raw = other, other_stress, x
+    finish = partial(_solution, progress, schedule)
+    found, (error, x) = finish(progress.state.x), progress.best
+    if error < found.stress.error * (schedule.pairs or x.shape[1] ** 2):
+        other = finish(x)
+        found = other if other.merit < found.merit else found
+    return replace(found, seconds=time.perf_counter() - progress.began)
+
+
+def _solution(progress: _Progress, schedule: Schedule, x: Floats) -> Solution:
     assert progress.outcome is not None
+    embedding, stress, disparities = _measured(x, progress.objective)
     return Solution(
         embedding=embedding,
-        raw_embedding=np.ascontiguousarray(raw.T),
+        raw_embedding=np.ascontiguousarray(x.T),
         stress=stress,
         history=np.array(progress.rows, dtype=HISTORY),
         stop_reason=progress.outcome,
         radius=float(progress.rows[-1][1]) if progress.rows else progress.state.radius,
         seed=schedule.config.seed,
-        seconds=time.perf_counter() - progress.began,
+        seconds=0.0,
+        disparities=disparities,
     )
 
 
-def _measured(x: Floats, objective: Objective) -> tuple[Floats, Stress]:
-    embedding = canonical(x.T)
+def _measured(x: Floats, objective: Objective) -> tuple[Floats, Stress, Floats]:
+    """The map, in canonical position unless points have places, its stress, and the disparities that tell it."""
+    embedding = canonical(x.T) if objective.region is None else np.ascontiguousarray(x.T)
+    lines = np.ascontiguousarray(embedding.T)
     try:
-        sums = objective.measure(np.ascontiguousarray(embedding.T))
+        objective = objective.fitted(lines)
+        sums = objective.measure(lines)
     except (KeyboardInterrupt, WorkerError):  # the map matters more than its figures
-        return embedding, Stress.unknown(x.shape[1])
-    return embedding, Stress.from_row_sums(sums)
+        return embedding, Stress.unknown(x.shape[1]), objective.curve
+    return embedding, Stress.from_row_sums(sums), objective.curve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
+from psmds_dist.core.transformations import BinGrid
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import Batch, get_row_cache
 from psmds_dist.kernels.multiply import multiply_squares
-from psmds_dist.kernels.pairs import PLAIN_KERNELS, PairKernels
+from psmds_dist.kernels.pairs import PLAIN_KERNELS, PairKernels, RuleKernels
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
 
@@ -95,6 +96,28 @@ class ProposeGradientSteps(Propose):
 
 
 @dataclass(frozen=True)
+class ProposeAllowed(Propose):
+    """Find the best of the moves that each point may make; one that may make none is only measured."""
+
+    allowed: NDArray[np.bool_] = field(kw_only=True)
+    """Moves along the axes, ``(n, 2 a)``."""
+
+    def _best(self, batch: Batch) -> Proposal:
+        """Return gains of infinity where there is no move."""
+        allowed = self.allowed[batch.points]
+        able = allowed.any(axis=1)
+        errors, gains = np.empty(able.size), np.full(allowed.shape, np.inf)
+        axes = np.asarray(self.axes, dtype=np.int64)
+        some = batch.rows, batch.slots[able], batch.points[able]
+        errors[able], gains[able] = self.kernels.propose(*some, self.x, self.radius, axes)
+        others = batch.rows, batch.slots[~able], batch.points[~able]
+        errors[~able] = self.kernels.row_sums(*others, self.x.astype(float))[:, 0]
+        gains[~allowed] = np.inf
+        best = gains.argmin(axis=1)
+        return best.astype(np.int16), gains[np.arange(best.size), best], errors
+
+
+@dataclass(frozen=True)
 class Measure:
     """Exact row sums for given coordinates."""
 
@@ -105,6 +128,24 @@ class Measure:
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
         """Return ``(k, 3)`` sums as `psmds_dist.kernels.moves.row_sums` gives them, or those of another rule."""
         return self.rows.collect(blocks, lambda b: (self.kernels.row_sums(b.rows, b.slots, b.points, self.x),))
+
+
+@dataclass(frozen=True)
+class SumBins:
+    """Sums over the pairs of each bin of dissimilarities, for given coordinates."""
+
+    rows: CachedRows
+    x: Floats
+    kernels: RuleKernels
+    grid: BinGrid
+
+    def __call__(self, blocks: Sequence[int]) -> Ints:
+        """Return what `psmds_dist.kernels.bins.bin_sums` gives for the rows of ``blocks``."""
+        total = np.zeros(self.grid.shape, np.int64)
+        with closing(get_row_cache(self.rows.source, self.rows.budget).batches(blocks)) as batches:
+            for batch in batches:
+                total += self.kernels.bin_sums(batch.rows, batch.slots, batch.points, self.x, self.grid)
+        return total
 
 
 @dataclass(frozen=True)

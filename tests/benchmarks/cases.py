@@ -17,6 +17,7 @@ from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
+from tests.benchmarks.strings import strings
 from tests.benchmarks.text import text
 
 Case = Callable[[Settings], list[Record]]
@@ -42,6 +43,7 @@ CASES: dict[str, Case] = {
     "landmark": landmark,
     "pcoa": pcoa,
     "million": million,
+    "strings": strings,
     "alternatives": alternatives,
 }
 

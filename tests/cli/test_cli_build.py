@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import zarr
 from click.testing import CliRunner
+from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import open_rows
 from psmds_dist.cli.app import main
@@ -35,6 +36,33 @@ def test_ingest_repairs_what_its_options_name(place):
     assert not Path("m.zarr").exists()
     run("ingest", "broken.npy", "m.zarr", "--zero-diagonal", "--symmetrize", "--dtype", "float64")
     assert open_rows("m.zarr").array[3, 5] == open_rows("m.zarr").array[5, 3]
+
+
+def test_stores_of_two_bytes_tell_how_far_they_round_and_are_read_as_any(place):
+    for dtype in ("uint16", "float16"):
+        told = run("ingest", "square.npy", f"{dtype}.zarr", "--dtype", dtype)
+        assert f"{dtype} rounded the dissimilarities by at most " in told
+        assert f"{2 * N**2 / 1024:.1f} KiB" in told
+        facts = json.loads(run("info", f"{dtype}.zarr", "--json"))
+        assert facts["stored as"].startswith(dtype)
+        assert facts["rounded"] in told
+        assert f"{2 * N**2 / 1024:.1f} KiB read" in run("plan", f"{dtype}.zarr")
+        run("fit", f"{dtype}.zarr", f"{dtype}-map.zarr", "--max-epochs", "3", "-q")
+        run("quality", f"{dtype}-map.zarr")
+    np.save("large.npy", 1e5 * np.load("square.npy"))
+    assert "--dtype uint16" in refused("ingest", "large.npy", "large.zarr", "--dtype", "float16")
+    assert not Path("large.zarr").exists()
+
+
+def test_similarities_and_points_become_stores_of_two_bytes(place):
+    x = np.random.default_rng(0).normal(size=(N, 90))
+    np.save("points.npy", x)
+    np.save("correlations.npy", np.corrcoef(x))
+    run("distances", "points.npy", "d.zarr", "--dtype", "uint16", "-q")
+    run("ingest", "correlations.npy", "s.zarr", "--similarity", "sqrt(2(1-s))", "--dtype", "uint16", "-q")
+    for name, expected in (("d.zarr", pdist(x)), ("s.zarr", np.sqrt(2 * pdist(x, "correlation")))):
+        found = open_rows(name).take(np.arange(N))
+        np.testing.assert_allclose(squareform(found), expected, atol=expected.max() / 65534)
 
 
 def test_ingest_mirrors_a_lone_triangle(place):

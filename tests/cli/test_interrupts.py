@@ -16,6 +16,7 @@ from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
 from psmds_dist.deploy.local import local_client
 from psmds_dist.utils.signals import defer_interrupts, reraise_swallowed_interrupt, sigterm_as_interrupt
+from tests.marks import wide
 
 
 class Interrupting:
@@ -174,7 +175,8 @@ main()
 
 
 @pytest.mark.parametrize(
-    "name", ["click", "psmds_dist.cli.app", "psmds_dist.api.embed", "numpy.random", "numba", "llvmlite.binding"]
+    "name",
+    ["click", "numba", *wide("psmds_dist.cli.app", "psmds_dist.api.embed", "numpy.random", "llvmlite.binding")],
 )
 def test_an_interrupt_during_imports_ends_the_command_without_a_traceback(name, tmp_path):
     np.save(tmp_path / "matrix.npy", 1 - np.eye(9))
@@ -365,7 +367,7 @@ def interrupt_after(process, *pauses):
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
 @pytest.mark.parametrize("again", [[], [0.05], [0.5]])
 def test_interrupts_at_any_moment_end_a_command_without_a_traceback(workers, again, fit, tmp_path):
-    for delay in np.linspace(0.01, 5 if workers else 3, 12):
+    for delay in np.linspace(0.01, 5 if workers else 3, 8):
         interrupt_after(fit(*workers), delay, *again)
         left = {"map.zarr", "map.zarr.checkpoint", "matrix.npy"}
         unfinished = {name for name in os.listdir(tmp_path) if name.startswith(".map.zarr.")}

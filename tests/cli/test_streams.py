@@ -10,6 +10,7 @@ import pytest
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import open_rows, read_result
+from tests.cli.commands import run
 from tests.marks import wide_but_one
 
 PSMDS = Path(sys.executable).parent / "psmds"
@@ -78,7 +79,7 @@ def test_workers_find_valid_streams_where_a_command_has_none(place, expected, st
 
 @pytest.mark.wide
 @pytest.mark.slow
-@pytest.mark.parametrize("streams", [">/dev/full", "<&- >&- 2>&-", "| true"])
+@pytest.mark.parametrize("streams", [">/dev/full", "<&- >&- 2>&-"])
 def test_every_command_that_writes_something_has_written_it(place, streams):
     for command in (
         "ingest matrix.npy store.zarr",
@@ -109,7 +110,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(place, streams):
 
 
 def test_a_reader_that_has_seen_enough_is_told_nothing(place):
-    assert psmds("fit matrix.npy map.zarr -q")[0] == 0
+    run("fit", "matrix.npy", "map.zarr", "-q", "--max-epochs", 3)
     assert psmds("info map.zarr", "| true") == (1, "")
 
 

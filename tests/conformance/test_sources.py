@@ -28,6 +28,7 @@ from psmds_dist import (
     open_points,
     open_rows,
 )
+from psmds_dist.data.encoding import Halves, Rounded, Units
 from psmds_dist.data.similarities import FromSimilarities
 from psmds_dist.data.sources import open_npy
 from psmds_dist.data.store import create, open_panel, open_table
@@ -127,6 +128,15 @@ def ours(folder, array, dtype="float32", **how):
     return folder / "ours.zarr"
 
 
+def half_size(folder, array, encoding):
+    """A store of two bytes a number."""
+    target = create(folder / "half.zarr", N, encoding)
+    for block in range(target.layout.count):
+        target.write(block, array[slice(*target.layout.bounds(block))].astype("f4"))
+    target.finish({"dtype": "float32"})
+    return folder / "half.zarr"
+
+
 our_panel = partial(ours, width=5, landmarks=LANDMARKS)
 
 
@@ -144,6 +154,10 @@ def listed_pairs(array):
     whole = np.where(above + above.T > 0, above + above.T, np.nan)
     np.fill_diagonal(whole, 0)
     return whole
+
+
+def in_units(array):
+    return np.rint(array.astype("f4") * 2**14) / 2**14
 
 
 def hollow(array):
@@ -181,6 +195,11 @@ MATRICES = {
     "store, converted": (lambda folder, a: open_rows(ours(folder, a), "float64"), lambda a: a.astype("f4")),
     "store, verified": (lambda folder, a: open_rows(ours(folder, a)).verified(), same),
     "store, being built": (building, same),
+    "store, float16": (lambda folder, a: open_rows(half_size(folder, a, Halves())), lambda a: a.astype("f2")),
+    "store, uint16": (lambda folder, a: open_rows(half_size(folder, a, Units(2**-14))).verified(), in_units),
+    "store, uint16, converted": (lambda folder, a: open_rows(half_size(folder, a, Units(2**-14)), "float64"), in_units),
+    "rounded array": (lambda folder, a: Rounded(ArrayRows(a), Units(2**-14)), in_units),
+    "rounded array, converted": (lambda folder, a: Rounded(ArrayRows(a, "float64"), Units(2**-14)), in_units),
     "Zarr": (lambda folder, a: open_matrix(foreign(folder, a)), same),
     "Zarr, plain": (lambda folder, a: open_matrix(foreign(folder, a.astype("f4"), **PLAIN)), same),
     "Zarr, format 2": (lambda folder, a: open_matrix(foreign(folder, a, zarr_format=2)), same),
@@ -294,7 +313,16 @@ class Transformed(Suite):
         return self.sources[name][1](type(self).content(0))
 
 
-@pytest.mark.parametrize("name", MATRICES)
+RARE = {
+    ".npy, by columns", "store, converted", "Zarr, plain", "TSV, compressed", "decimal commas", "symmetrized CSV",
+    "symmetrized, .npy", "triangle, store", "subset, store", "zero diagonal, triangle of an array",
+}  # fmt: skip
+"""Combinations of parts that others in the table have too."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name not in RARE else pytest.param(name, marks=pytest.mark.wide) for name in MATRICES]
+)
 class TestMatrices(Transformed):
     sources, content = MATRICES, staticmethod(skewed)
 

@@ -141,11 +141,11 @@ def test_same_bits_for_every_number_of_workers(client, stores, reference, worker
     same(mds, reference)
 
 
-def test_same_bits_from_foreign_chunks_on_workers(client, stores, reference):
+@pytest.mark.parametrize("form", ["square", "tall"])
+def test_same_bits_from_foreign_chunks_on_workers(client, stores, reference, form):
     with_workers(client, 2)
-    for form in ("square", "tall"):
-        mds = PatternSearchMDS(cluster=client, memory_limit=streaming(stores / form), **SETTINGS).fit(stores / form)
-        same(mds, reference)
+    mds = PatternSearchMDS(cluster=client, memory_limit=streaming(stores / form), **SETTINGS).fit(stores / form)
+    same(mds, reference)
 
 
 def test_same_bits_from_arrays_handed_to_workers(client, matrix, reference, tmp_path):
@@ -192,14 +192,15 @@ class Deadly(RowSource):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_worker_killed_while_its_task_runs_changes_nothing(client, stores, reference, tmp_path):
+@pytest.mark.parametrize("epochs", [(3,), (3, 8)], ids=["once", "twice"])
+def test_a_worker_killed_while_its_task_runs_changes_nothing(client, stores, reference, tmp_path, epochs):
     with_workers(client, 2)
     place = tmp_path / "armed"
     executor = DaskExecutor(client)
     before = set(client.run(os.getpid).values())
 
     def arm(event):
-        if event.epoch in (3, 8):
+        if event.epoch in epochs:
             place.touch()
 
     config = SolverConfig(seed=3, max_epochs=16)
@@ -279,7 +280,7 @@ def test_rows_are_cached_during_a_fit_and_let_go_after_it(client, stores):
     with_workers(client, 2)
     held = []
     note = lambda event: held.append(sum(client.run(_cached_rows).values()))  # noqa: E731
-    PatternSearchMDS(cluster=client, on_epoch=note, max_epochs=2).fit(stores / "ours")
+    PatternSearchMDS(cluster=client, on_epoch=note, max_epochs=2, init="random").fit(stores / "ours")
     assert held[-1] >= N * N * 4
     assert sum(client.run(_cached_rows).values()) == 0
 

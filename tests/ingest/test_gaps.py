@@ -11,6 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import ArrayRows, DissimilarityWarning, InProcessExecutor, InputCheck, InputError, build, open_rows
 from psmds_dist.core.layout import Layout
+from psmds_dist.data.transforms import WithoutZeroWeights
 from psmds_dist.ingest.check import check_source
 from psmds_dist.ingest.gaps import Gaps, GapScanner, component_sizes, largest_component
 from psmds_dist.ingest.passes import known_check
@@ -211,3 +212,31 @@ def test_a_connected_matrix_is_kept_as_it_is(tmp_path):
     assert (store.n, store.ids) == (90, None)
     with pytest.raises(InputError, match="disconnected must be 'refuse' or 'largest', not 'bridge'"):
         build(ArrayRows(distances()), tmp_path / "b.zarr", InProcessExecutor(1), disconnected="bridge")
+
+
+class Watched(ArrayRows):
+    """Rows that tell whether they were verified, and that may have changed."""
+
+    stale = False
+    is_verified = False
+
+    def verified(self):
+        again = Watched(self.values, "float64")
+        again.is_verified = True
+        return again
+
+    def is_stale(self):
+        return self.stale
+
+
+def test_a_matrix_without_zero_weights_verifies_and_watches_both():
+    source, weights = Watched(distances(9), "float64"), Watched(np.ones((9, 9)), "float64")
+    both = WithoutZeroWeights(source, weights)
+    checked = both.verified()
+    assert checked.source.is_verified
+    assert checked.weights.is_verified
+    assert not both.is_stale()
+    weights.stale = True
+    assert both.is_stale()
+    weights.stale, source.stale = False, True
+    assert both.is_stale()

@@ -399,23 +399,21 @@ def test_interrupted_build_goes_on(tmp_path, group):
 
 
 KILLED = """
-import sys, time
-from psmds_dist import build, open_points
+import time
+from psmds_dist import InProcessExecutor, build, open_points
 from psmds_dist.data.points import Points
-sys.path.insert(0, {tests!r})
-from test_ingest import Serial
 read = Points.read
 def slowly(self, lo, hi, out):
     time.sleep(0.05)
     read(self, lo, hi, out)
 Points.read = slowly
-build(open_points({points!r}), {store!r}, Serial())
+build(open_points({points!r}), {store!r}, InProcessExecutor())
 """
 
 
 def test_killed_build_goes_on(tmp_path):
     path, store = saved(tmp_path / "x.npy", points()), tmp_path / "d.zarr"
-    code = KILLED.format(tests=os.path.dirname(__file__), points=str(path), store=str(store))
+    code = KILLED.format(points=str(path), store=str(store))
     child = subprocess.Popen([sys.executable, "-c", code])
     deadline = time.monotonic() + 60
     while len(list(store.rglob("c.*"))) < 5 and child.poll() is None and time.monotonic() < deadline:

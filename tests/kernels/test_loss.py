@@ -12,7 +12,7 @@ from psmds_dist.core.losses import LOSSES
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.kernels import loss as kernels
 from psmds_dist.kernels.pairs import PLAIN_KERNELS, kernels_of
-from tests.pair_costs import FORMULAS, Pairs, random_pairs
+from tests.pair_costs import FORMULAS, SOME_LOSSES, Pairs, random_pairs
 
 OTHERS = ["sstress", "relative", "log"]
 """Smooth losses whose gradients are compiled for a broad search only."""
@@ -65,7 +65,7 @@ def compare_with_oracle(loss: str, dtype: str, *, n, dims, kind, gaps, zero, pow
     assert (chosen <= wanted.min(axis=1) + tolerance * size).all()
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", SOME_LOSSES)
 @settings(max_examples=30, deadline=None)
 @given(problem=problems)
 def test_errors_gains_and_chosen_moves_are_those_of_a_full_recomputation(loss, problem):
@@ -193,6 +193,10 @@ def test_row_sums_hold_the_objective_and_the_weighted_squares(kind):
         [objective, *(np.sum(w * part, axis=1) for part in (d**2, t**2, (t - d) ** 2, np.ones_like(d)))]
     )
     assert_allclose(sums, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_every_loss_is_compared_with_its_formula():
+    assert {getattr(loss, "values", (loss,))[0] for loss in SOME_LOSSES} == set(LOSSES)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -11,6 +11,7 @@ from landmarks.solver.types import Clock
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import embed as run
 from psmds_dist.kernels import descent, gradient, guided, moves, multiply, scan
+from tests.marks import wide
 
 KERNELS = [
     value
@@ -60,7 +61,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("dims", [1, 2, 3, 10])
+@pytest.mark.parametrize("dims", [2, 3, 10, *wide(1)])
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.filterwarnings("ignore:the monotone solve ran out of epochs")
 def test_a_fit_compiles_before_it_begins(way, dims, dtype, ahead):
@@ -86,7 +87,7 @@ def test_a_search_and_a_polish_compile_before_they_begin(dims, dtype, ahead):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("dims", [1, 2, 3, 10])
+@pytest.mark.parametrize("dims", [2, 10, *wide(1, 3)])
 def test_a_start_from_landmarks_compiles_before_it_begins(dims, dtype, ahead):
     mds = PatternSearchMDS(dims, init="landmarks", random_state=0, dtype=dtype, max_epochs=5).fit(
         distances(1000, dims, dtype)

@@ -25,6 +25,7 @@ __all__ = ["slurm"]
 
 RECIPES = Path(__file__).parents[2] / "cluster" / "slurm"
 PSMDS = (sys.executable, "-m", "psmds_dist")
+BRAKED = (sys.executable, Path(__file__).with_name("braked.py"))
 
 # a run of thousands of epochs, each of which takes a cluster longer to arrange than to compute
 LONG = ("--init", "random", "--effort", "quick", "--no-polish", "--components", "10", "--moves", "axes")
@@ -58,11 +59,11 @@ def require_map_of_one_process(slurm, target, arguments):
 class Run:
     """A submitted fit."""
 
-    def __init__(self, slurm, place, name, epochs, *options):
+    def __init__(self, slurm, place, name, epochs, *options, program=PSMDS):
         self.slurm, self.target = slurm, place / name
         self.arguments = (*LONG, "--max-epochs", str(epochs))
         command = ("fit", "matrix.npy", name, *self.arguments)
-        self.answer = slurm.run(*PSMDS, "submit", *options, "--", *command, cwd=place).stdout
+        self.answer = slurm.run(*program, "submit", *options, "--", *command, cwd=place).stdout
         self.job = int(self.answer.split(":")[0].removeprefix("job "))
 
     @property
@@ -114,7 +115,10 @@ class Run:
 
 
 def test_a_run_across_nodes_survives_what_ends_its_allocations(slurm, place):
-    run = Run(slurm, place, "nodes.zarr", 4500, "--nodes=3", "--exclusive", "--time=60")
+    brake = place / "brake"
+    brake.touch()
+    program = (*BRAKED, brake)
+    run = Run(slurm, place, "nodes.zarr", 1000, "--nodes=3", "--exclusive", "--time=60", program=program)
     run.wait_for_epochs()
     _require_secrets_hidden(run)
 
@@ -136,6 +140,7 @@ def test_a_run_across_nodes_survives_what_ends_its_allocations(slurm, place):
     run.wait_for_restart(3)
     run.end_soon()
     run.wait_for_restart(4)
+    brake.unlink()
     run.require_right_end()
 
 

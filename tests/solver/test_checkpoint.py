@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from functools import partial
+from subprocess import PIPE
 from time import perf_counter
 from types import SimpleNamespace
 
@@ -34,8 +34,10 @@ from psmds_dist.core.types import InputError, StopReason
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import open_rows
 from psmds_dist.executor import InProcessExecutor
+from psmds_dist.ingest.build import build
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, DirectoryCheckpoint, differences, open_checkpoint
 from psmds_dist.solver.solve import HISTORY, solve
+from tests.clusters import STOPPING, wait_for
 
 ARRAYS = {"x": np.arange(6.0).reshape(2, 3), "radius": np.float64(0.1), "word": np.array("right")}
 
@@ -280,7 +282,7 @@ def same(found, wanted):
 
 @pytest.mark.parametrize("bad_moves", [True, False])
 def test_a_solve_cut_after_any_epoch_goes_on_to_the_same_bits(tmp_path, bad_moves):
-    matrix = noisy()
+    matrix = noisy(80)
     config = SolverConfig(bad_moves=bad_moves, max_epochs=60, direction_share=0.5)
     whole = solved(matrix, config)
     for cut in range(1, len(whole.history) + 1, 7):
@@ -607,8 +609,7 @@ PSMDS = [sys.executable, "-m", "psmds_dist"]
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")
-    np.save(folder / "points.npy", np.random.default_rng(0).random((4000, 12)))
-    subprocess.run([*PSMDS, "distances", folder / "points.npy", folder / "matrix.zarr", "-q"], check=True)
+    build(ArrayRows(noisy(300)), folder / "matrix.zarr", InProcessExecutor())
     return folder / "matrix.zarr"
 
 
@@ -619,27 +620,33 @@ FIT = ["--init", "random", "--eps", "1e-5"]
 def whole(store):
     """The undisturbed run."""
     target = store.parent / "whole.zarr"
-    subprocess.run([*PSMDS, "fit", store, target, *FIT, "-q"], check=True)
+    begun = CliRunner().invoke(main, ["fit", str(store), str(target), *FIT, "-q"])
+    assert begun.exit_code == 0, begun.output
     return read_result(target)
 
 
-def waited_for(folder, process):
-    """Wait until the run has kept something."""
-    deadline = time.monotonic() + 60
-    while not list(folder.glob("solve*.npz")):
-        assert process.poll() is None, process.communicate()[1][-2000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def stopped(folder, *command):
+    """Start a command that stops as it saves its third state, until the file ``held`` is gone."""
+    held = folder / "held"
+    process = subprocess.Popen([*STOPPING, "state", held, *command], stdout=PIPE, stderr=PIPE, text=True)
+    waited_for(held, process)
+    return process, held
+
+
+def waited_for(path, process):
+    """Wait until a path is there."""
+    wait_for(lambda: path.exists() or process.poll() is not None, 120)
+    assert process.poll() is None, process.communicate()[1][-2000:]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "terminate"])
 def test_a_killed_command_goes_on_to_the_same_bits(store, whole, tmp_path, how):
-    fit = [*PSMDS, "fit", store, *FIT]
     target = tmp_path / "map.zarr"
-    process = subprocess.Popen([*fit, target], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    waited_for(tmp_path / "map.zarr.checkpoint", process)
+    fit = ["fit", str(store), str(target), *FIT]
+    process, held = stopped(tmp_path, *fit)
     getattr(process, how)()
+    held.unlink()
     _, said = process.communicate()
     if how == "terminate":
         assert process.returncode == INTERRUPTED
@@ -647,10 +654,10 @@ def test_a_killed_command_goes_on_to_the_same_bits(store, whole, tmp_path, how):
         assert target.exists()
     else:
         assert not target.exists()
-    refused = subprocess.run([*fit, target], capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
+    refused = CliRunner().invoke(main, fit)
+    assert refused.exit_code == 1
     assert "Error" in refused.stderr
-    went_on = subprocess.run([*fit, target, "--resume"], capture_output=True, text=True, check=False)
+    went_on = subprocess.run([*PSMDS, *fit, "--resume"], capture_output=True, text=True, check=False)
     assert went_on.returncode == 0, went_on.stderr
     assert "resuming from" in went_on.stdout
     found = read_result(target)
@@ -684,13 +691,7 @@ def on_a_dying_cluster(command, file, begun):
     """Run a command until `begun`, then kill the scheduler; return its exit code and what it said."""
     environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s"}
     with a_cluster(file) as scheduler:
-        process = subprocess.Popen(
-            [*command, "--cluster", file],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        process = subprocess.Popen([*command, "--cluster", file], stdout=PIPE, stderr=PIPE, text=True, env=environment)
         begun(process)
         scheduler.kill()
         _, said = process.communicate(timeout=120)
@@ -701,14 +702,18 @@ def on_a_dying_cluster(command, file, begun):
 @pytest.mark.slow
 def test_a_lost_scheduler_leaves_a_run_that_can_go_on(store, whole, tmp_path):
     """The scheduler dies under the command: the best map, exit code 75, and --resume without a cluster."""
-    target = tmp_path / "map.zarr"
-    fit = [*PSMDS, "fit", store, target, *FIT]
-    begun = partial(waited_for, tmp_path / "map.zarr.checkpoint")
-    code, said = on_a_dying_cluster(fit, tmp_path / "scheduler.json", begun)
+    target, held = tmp_path / "map.zarr", tmp_path / "held"
+    fit = ["fit", store, target, *FIT]
+
+    def begun(process):
+        waited_for(held, process)
+        held.unlink()  # the command looks for it now and then, and finds its scheduler dead
+
+    code, said = on_a_dying_cluster([*STOPPING, "state", held, *fit], tmp_path / "scheduler.json", begun)
     assert code == TRY_AGAIN, said
     assert "--resume to continue" in said
     assert read_result(target).attributes["stop_reason"] == "cluster_lost"
-    subprocess.run([*fit, "--resume", "-q"], check=True)
+    subprocess.run([*PSMDS, *fit, "--resume", "-q"], check=True)
     np.testing.assert_array_equal(read_result(target).embedding, whole.embedding)
 
 
@@ -716,15 +721,14 @@ def test_a_lost_scheduler_leaves_a_run_that_can_go_on(store, whole, tmp_path):
 @pytest.mark.slow
 def test_a_lost_scheduler_leaves_distances_that_go_on(tmp_path):
     """Exit code 75, and the same command without a cluster makes what is missing."""
-    points = np.random.default_rng(0).random((4000, 12))
+    points = np.random.default_rng(0).random((2000, 12))
     np.save(tmp_path / "points.npy", points)
     target = tmp_path / "matrix.zarr"
     command = [*PSMDS, "distances", tmp_path / "points.npy", target, "--metric", "jensenshannon", "-q"]
 
     def begun(process):
-        while not list(target.glob("dissimilarities/c.*")):
-            assert process.poll() is None, process.communicate()[1][-2000:]
-            time.sleep(0.02)
+        wait_for(lambda: list(target.glob("dissimilarities/c.*")) or process.poll() is not None, 120)
+        assert process.poll() is None, process.communicate()[1][-2000:]
 
     code, said = on_a_dying_cluster(command, tmp_path / "scheduler.json", begun)
     assert code == TRY_AGAIN, said
@@ -733,8 +737,8 @@ def test_a_lost_scheduler_leaves_distances_that_go_on(tmp_path):
     made = {path: path.stat().st_mtime_ns for path in target.glob("dissimilarities/c.*")}
     subprocess.run(command, check=True)
     assert {path: path.stat().st_mtime_ns for path in made} == made
-    rows = open_rows(str(target)).array[[0, 3999]]
-    np.testing.assert_allclose(rows, cdist(points[[0, 3999]], points, "jensenshannon"), rtol=1e-5, atol=1e-6)
+    rows = open_rows(str(target)).array[[0, 1999]]
+    np.testing.assert_allclose(rows, cdist(points[[0, 1999]], points, "jensenshannon"), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("command", [("fit",), ("landmarks", "fit", "-S", "30")])

@@ -414,6 +414,7 @@ def test_ten_dimensions_with_half_of_the_axes():
     assert np.mean(half) <= 1.05 * np.mean(full)
 
 
+@pytest.mark.wide  # as what it is compared with
 @pytest.mark.parametrize("bad_moves", [True, False])
 def test_the_fast_sequential_reference_is_the_plain_one(bad_moves):
     t = data("metric", 24)

@@ -157,7 +157,8 @@ def _shepard(subjects: Sequence[Subject], X: Any, sample: int | None, title: str
         raise InputError(f"a Shepard diagram shows one map, not {len(subjects)}: draw one for each.")
     subject = subjects[0]
     given, embedded, which = pairs_of(subject, X, sample)
-    return figure_of_pairs(given, embedded, title or f"Shepard diagram{subject.stress_text}\n{which}")
+    heading = title or f"Shepard diagram{subject.stress_text}\n{which}"
+    return figure_of_pairs(given, embedded, heading, subject.curve)
 
 
 def save_map(

@@ -64,8 +64,8 @@ def _distances(x: Floats, row: int) -> Floats:
     return distances
 
 
-def figure_of_pairs(given: Floats, embedded: Floats, heading: str) -> Figure:
-    """Draw distances against dissimilarities, as dots or as a density."""
+def figure_of_pairs(given: Floats, embedded: Floats, heading: str, curve: Floats | None = None) -> Figure:
+    """Draw distances against dissimilarities, as dots or as a density, with the fitted disparities."""
     figure = new_figure(6, 5)
     axes = figure.subplots()
     right, top = float(given.max(initial=0)) or 1.0, float(embedded.max(initial=0)) or 1.0
@@ -74,7 +74,11 @@ def figure_of_pairs(given: Floats, embedded: Floats, heading: str) -> Figure:
         axes.scatter(given, embedded, s=size, linewidths=0, alpha=0.5, color=OKABE_ITO[0])
     else:
         _draw_density(figure, axes, given, embedded, [[0, right], [0, top]])
-    axes.plot([0, max(right, top)], [0, max(right, top)], color=OKABE_ITO[5], linewidth=1, label="equal")
+    if curve is None:
+        axes.plot([0, max(right, top)], [0, max(right, top)], color=OKABE_ITO[5], linewidth=1, label="equal")
+    else:
+        for line, label in zip(curve[1:], ("disparity", None), strict=False):
+            axes.plot(curve[0], line, color=OKABE_ITO[5], linewidth=1, label=label)
     axes.set(xlim=(0, 1.03 * right), ylim=(0, 1.03 * top), xlabel="dissimilarity", ylabel="distance in the map")
     axes.set_title(heading)
     axes.legend(loc="upper left")

@@ -40,6 +40,8 @@ class Subject:
         Path of the dissimilarities.
     loss : str
         What the solve lowered.
+    curve : (2 or 3, k) ndarray, optional
+        Dissimilarities and their disparities, where these were fitted.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Subject:
     ids: list[str] | None = None
     matrix: str | None = None
     loss: str = "squared"
+    curve: Floats | None = None
 
     @property
     def stress_text(self) -> str:
@@ -114,10 +117,13 @@ def _of_path(path: str, name: str) -> Subject:
 def _of_result(found: Result, name: str) -> Subject:
     stress, facts = found.stress, found.attributes
     known = (stress.normalized_stress, stress.point_stress, found.history, found.ids, facts.get("matrix"))
-    return Subject(name, found.embedding, *known, loss=facts.get("rule", {}).get("loss", "squared"))
+    loss = facts.get("rule", {}).get("loss", "squared")
+    return Subject(name, found.embedding, *known, loss=loss, curve=found.disparities)
 
 
 def _of_estimator(fitted: Any, name: str) -> Subject:
-    known = {key: getattr(fitted, f"{key}_", None) for key in ("point_stress", "history", "ids")}
+    known: dict[str, Any] = {key: getattr(fitted, f"{key}_", None) for key in ("point_stress", "history", "ids")}
     stress = float(getattr(fitted, "normalized_stress_", math.nan))
-    return Subject(name, np.asarray(fitted.embedding_), stress, **known, loss=getattr(fitted, "loss", "squared"))
+    curve = getattr(fitted, "disparities_", None)
+    known |= {"loss": getattr(fitted, "loss", "squared"), "curve": None if curve is None else curve.T}
+    return Subject(name, np.asarray(fitted.embedding_), stress, **known)

@@ -14,7 +14,7 @@ from psmds_dist.data.store.paths import require_apart
 from psmds_dist.data.store.reading import ZarrRows
 from psmds_dist.data.store.results import read_result, require_result_place, save_to_fallback, write_result
 from psmds_dist.data.store.targets import Target
-from psmds_dist.data.store.writing import create, is_unfinished
+from psmds_dist.data.store.writing import create, is_begun, is_unfinished
 from psmds_dist.utils.atomic import atomic_file
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "create",
     "describe",
     "facts_at",
+    "is_begun",
     "is_unfinished",
     "open_panel",
     "open_rows",

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import google_crc32c
-import numpy as np
 
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import InputError, Rows
+from psmds_dist.data.encoding import Encoding
 from psmds_dist.utils.locks import require_owner
 
 CHECKSUM_BYTES = 4
@@ -49,6 +49,7 @@ class ChunkFile:
     rows: int
     row_bytes: int
     checksum: bool
+    encoding: Encoding
 
     @property
     def nbytes(self) -> int:
@@ -89,9 +90,10 @@ class ChunkFile:
             with FileIO(self.path) as file:
                 self._require_size(os.fstat(file.fileno()).st_size)
                 file.seek(first * self.row_bytes + skip)
-                _fill(file, memoryview(cast(Any, out)).cast("B"))
-                if verify and self.checksum and first == 0:
-                    self._verify(file, out)
+                tested = verify and self.checksum and first == 0
+                found = self._fill(file, out, tested)
+                if tested:
+                    self._verify(file, found)
         except FileNotFoundError:
             raise self._damaged("is missing") from None
         except EOFError:
@@ -101,8 +103,16 @@ class ChunkFile:
         if found != self.nbytes:
             raise self._damaged(f"has {found} bytes instead of {self.nbytes}")
 
-    def _verify(self, file: FileIO, out: Rows) -> None:
-        found = google_crc32c.value(out)
+    def _fill(self, file: FileIO, out: Rows, tested: bool) -> int:
+        """Read and decode rows; return the checksum of their bytes where it is to be tested."""
+        found = 0
+        for piece in self.encoding.landing(out):
+            _read_into(file, memoryview(cast(Any, piece)).cast("B"))
+            if tested:
+                found = google_crc32c.extend(found, piece)
+        return found
+
+    def _verify(self, file: FileIO, found: int) -> None:
         while (left := self.nbytes - CHECKSUM_BYTES - file.tell()) > 0:
             piece = file.read(min(left, _PIECE))
             if not piece:
@@ -135,7 +145,7 @@ def _is_at_hand(file: FileIO, offset: int) -> bool:
         return False
 
 
-def _fill(file: FileIO, view: memoryview) -> None:
+def _read_into(file: FileIO, view: memoryview) -> None:
     while len(view):
         count = file.readinto(view)
         if not count:
@@ -180,8 +190,3 @@ def rows_of(out: Rows, count: int) -> Rows:
             f"out must be C-contiguous with at least {count} rows, not of shape {out.shape} with strides {out.strides}."
         )
     return out[:count]
-
-
-def native_little(dtype: np.dtype[Any]) -> bool:
-    """Whether numbers in memory are laid out as in a little-endian file."""
-    return dtype.newbyteorder("<") == dtype and np.dtype("<u2") == np.dtype("u2")

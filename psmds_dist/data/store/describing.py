@@ -52,6 +52,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "points": rows.n,
         **(_of_panel(rows) if is_panel else {}),
         "stored as": f"{rows.array.dtype}, chunks of {rows.array.chunks[0]:,} x {rows.array.chunks[1]:,}",
+        **_rounding(rows, facts),
         "size": format_bytes(rows.array.nbytes),
         "blocks": f"{rows.layout.count:,} of {rows.layout.rows:,} rows",
         "direct reads": "yes" if rows.direct else "no, through zarr",
@@ -103,6 +104,15 @@ def _written_in(place: str, kind: str) -> tuple[dict[str, float], float]:
         return chunks, times.get("zarr.json", 0.0)
     found = {name: changed / 1e9 for name, (_, changed) in list_chunks(Path(place, kind)).items()}
     return found, Path(place, "zarr.json").stat().st_mtime
+
+
+def _rounding(rows: ZarrRows, facts: dict[str, Any] | None) -> dict[str, Any]:
+    """How far the numbers of a checked matrix were rounded, where they were."""
+    text = "" if facts is None else rows.encoding.describe(facts.get("rms", 0.0), facts.get("highest", 0.0))
+    if not text:
+        return {}
+    units = {"unit": rows.encoding.scale} if "scale" in rows.encoding.facts else {}
+    return {**units, "rounded": text}
 
 
 def _passes(cost: float) -> str:

@@ -18,6 +18,7 @@ from zarr.storage import LocalStore
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import InputError, StorageError
 from psmds_dist.core.validation import check_landmarks
+from psmds_dist.data.encoding import encoding_of
 from psmds_dist.data.formats import NPY, begins_with, other_format
 from psmds_dist.data.store.chunkfile import Chunks
 from psmds_dist.data.store.decoding import bounded, most_stored
@@ -87,7 +88,7 @@ def open_rows(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None 
     path : path, URL or zarr.Array
         A store, an array, or a group with exactly one square array in it; also in a ``.zip`` archive.
     dtype : {"float32", "float64"}, optional
-        Type of the rows to deliver; by default float32, except that our stores deliver what they hold.
+        Type of the rows to deliver; by default float32, except that our stores of float64 deliver that.
 
     Returns
     -------
@@ -193,8 +194,9 @@ def _opened(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None, k
     chunks = files_of(array)
     _require_readable(array, chunks, where)
     _require_complete(array, chunks, where)
-    held = array.dtype.name if group is not None else "float32"
-    return ZarrRows(bounded(array), fingerprint(array, chunks), _row_type(dtype or held), group)
+    encoding = encoding_of(array.dtype, {} if group is None else read_header(group))
+    held = encoding.row_dtype.name if group is not None else "float32"
+    return ZarrRows(bounded(array), fingerprint(array, chunks), encoding, _row_type(dtype or held), group)
 
 
 def _row_type(dtype: str) -> np.dtype[Any]:

@@ -16,12 +16,12 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import LocalStore, ZipStore
 
-from psmds_dist.core.arrays import fill
 from psmds_dist.core.errors import DamagedDataError, StorageError
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Ints, Rows
+from psmds_dist.data.encoding import Encoding
 from psmds_dist.data.store.check_cache import load_check, save_check
-from psmds_dist.data.store.chunkfile import METADATA, ChunkFile, Chunks, fold, list_chunks, native_little, rows_of
+from psmds_dist.data.store.chunkfile import METADATA, ChunkFile, Chunks, fold, list_chunks, rows_of
 from psmds_dist.data.store.header import ZARR_ERRORS, Header, directory, location, read_header
 from psmds_dist.data.store.integrity import listed
 from psmds_dist.data.store.remote import AHEAD_BYTES, RemoteStore
@@ -80,6 +80,7 @@ class ZarrRows(PickledOnce, RowSource):
     fingerprint: str
     """Changes whenever a chunk file does."""
 
+    encoding: Encoding
     dtype: np.dtype[Any]
     group: zarr.Group | None = None
     """The group that describes the array, when the store is one of ours."""
@@ -123,8 +124,9 @@ class ZarrRows(PickledOnce, RowSource):
     @cached_property
     def read_profile(self) -> ReadProfile:
         """Cost of reading: whole chunks, but for files that are read in place."""
+        share = self.array.dtype.itemsize / self.dtype.itemsize
         if self.direct:
-            return ReadProfile()
+            return ReadProfile(stored_share=share)
         height, layout = int(self.array.chunks[0]), self.layout
         bounds = [layout.bounds(block) for block in range(layout.count)]
         chunks = sum(-(-hi // height) - lo // height for lo, hi in bounds)
@@ -132,6 +134,7 @@ class ZarrRows(PickledOnce, RowSource):
             rows_per_chunk=1 if height <= layout.rows else min(height, self.n),
             scratch_bytes=self._scratch(),
             read_amplification=chunks / -(-self.n // height),
+            stored_share=share,
         )
 
     def _scratch(self) -> int:
@@ -153,7 +156,7 @@ class ZarrRows(PickledOnce, RowSource):
         whole_blocks = self.layout.rows % int(array.chunks[0]) == 0  # else no read would reach a chunk's checksum
         plain = codecs == [BytesCodec()] or (codecs == [BytesCodec(), Crc32cCodec()] and whole_blocks)
         whole_rows = array.chunks[1] == self.shape[1] and array.shards is None
-        return plain and whole_rows and array.dtype == self.dtype and native_little(self.dtype)
+        return plain and whole_rows and self.encoding.suits(self.dtype)
 
     @cached_property
     def ids(self) -> list[str] | None:
@@ -199,7 +202,7 @@ class ZarrRows(PickledOnce, RowSource):
             for chunk in range(lo // height, -(-hi // height)):
                 start = chunk * height
                 first, last = max(lo, start), min(hi, start + height)
-                chunk_file(self.array, chunk).prefetch(first - start, last - first)
+                chunk_file(self.array, chunk, self.encoding).prefetch(first - start, last - first)
         elif isinstance(self.array.store, RemoteStore) and self.array.shards is None:
             self._fetch_ahead(lo, hi, self.array.store)
 
@@ -218,7 +221,7 @@ class ZarrRows(PickledOnce, RowSource):
         step = max(int(self.array.chunks[0]), self.layout.rows)
         for first in range(0, self.n, step):
             part = slice(first, min(first + step, self.n))
-            fill(target[:, part], self._read_zarr(part, slice(lo, hi)).T)
+            self.encoding.decode(self._read_zarr(part, slice(lo, hi)).T, target[:, part])
 
     def read_rows(self, rows: Ints, columns: slice, out: Rows) -> None:
         """Fill ``out[: rows.size]`` with the entries of some rows in some columns.
@@ -230,11 +233,11 @@ class ZarrRows(PickledOnce, RowSource):
             self._read_whole_chunks(rows, columns, target)
         elif self.direct:
             for row, line in zip(rows.tolist(), target, strict=True):
-                file = chunk_file(self.array, row // height)
-                file.read(row % height, line, verify=False, skip=columns.start * self.dtype.itemsize)
+                file = chunk_file(self.array, row // height, self.encoding)
+                file.read(row % height, line, verify=False, skip=columns.start * self.array.dtype.itemsize)
         elif rows.size:
             where = f"rows {rows.min()} to {rows.max()}"
-            fill(target, self._explained(lambda: self.array.oindex[rows, columns], where))
+            self.encoding.decode(self._explained(lambda: self.array.oindex[rows, columns], where), target)
 
     def _read_whole_chunks(self, rows: Ints, columns: slice, out: Rows) -> None:
         """Read the chunks of some rows whole, which is what verifies their checksums."""
@@ -252,7 +255,7 @@ class ZarrRows(PickledOnce, RowSource):
             start = chunk * height
             first, last = max(lo, start), min(hi, start + height)
             complete = last == min(start + height, self.n)
-            chunk_file(self.array, chunk).read(
+            chunk_file(self.array, chunk, self.encoding).read(
                 first - start, out[first - lo : last - lo], verify=self.verify and complete
             )
 
@@ -262,7 +265,7 @@ class ZarrRows(PickledOnce, RowSource):
         step = max(1, STRIP_BYTES // (height * width * self.array.dtype.itemsize)) * int(width)
         for first in range(0, int(self.array.shape[1]), step):
             columns = slice(first, min(first + step, int(self.array.shape[1])))
-            fill(out[:, columns], self._read_zarr(slice(lo, hi), columns))
+            self.encoding.decode(self._read_zarr(slice(lo, hi), columns), out[:, columns])
 
     def _read_zarr(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
         return self._explained(lambda: self.array[rows, columns], f"rows {rows.start} to {rows.stop - 1}")
@@ -279,9 +282,9 @@ class ZarrRows(PickledOnce, RowSource):
             ) from error
 
 
-def chunk_file(array: zarr.Array[Any], chunk: int) -> ChunkFile:
+def chunk_file(array: zarr.Array[Any], chunk: int, encoding: Encoding | None = None) -> ChunkFile:
     """Return the file of a chunk of whole rows."""
     path = directory(array) / array.metadata.encode_chunk_key((chunk, 0))
     row_bytes = int(array.shape[1]) * array.dtype.itemsize
     checksum = isinstance(array.metadata, ArrayV3Metadata) and Crc32cCodec() in array.metadata.codecs
-    return ChunkFile(str(path), int(array.chunks[0]), row_bytes, checksum)
+    return ChunkFile(str(path), int(array.chunks[0]), row_bytes, checksum, encoding or Encoding(array.dtype))

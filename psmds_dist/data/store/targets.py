@@ -14,6 +14,7 @@ import zarr
 
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError, Ints, Rows, StorageError
+from psmds_dist.data.encoding import Encoding
 from psmds_dist.data.store.chunkfile import CHECKSUM_BYTES, remove_partial, rows_of
 from psmds_dist.data.store.header import KEY, directory, read_header, store_at
 from psmds_dist.data.store.integrity import listed, sealed
@@ -33,6 +34,8 @@ class Target(RowSource):
     built_from: str
     """Content id of the source that it is built from."""
 
+    encoding: Encoding
+
     claim: Claim | None = None
     """Ownership of the directory, which tasks in other processes require, too."""
 
@@ -48,12 +51,12 @@ class Target(RowSource):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows."""
-        return self.array.dtype
+        return self.encoding.row_dtype
 
     @property
     def content_id(self) -> str:
         """Identity of the content, once it is written."""
-        return f"building {self.path} {self.dtype.name} {self.built_from}"
+        return f"building {self.path} {self.array.dtype.name} {self.built_from}"
 
     @property
     def location(self) -> str:
@@ -68,7 +71,7 @@ class Target(RowSource):
 
     def written(self, blocks: Sequence[int]) -> set[int]:
         """Return those of some blocks that are written."""
-        return {block for block in blocks if chunk_file(self.array, block).exists()}
+        return {block for block in blocks if chunk_file(self.array, block, self.encoding).exists()}
 
     def has(self, block: int) -> bool:
         """Whether a block is written."""
@@ -82,7 +85,7 @@ class Target(RowSource):
             raise InputError(f"rows of block {block} must have shape {wanted}, not {rows.shape}.")
         with fenced(self.claim):
             try:
-                self.array[lo:hi] = rows
+                self.array[lo:hi] = self.encoding.encode(rows)
             except StorageError:
                 raise
             except OSError as error:
@@ -99,9 +102,13 @@ class Target(RowSource):
         """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
         self._written.read_rows(rows, columns, out)
 
+    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
+        self._written.read_columns(lo, hi, rows_of(out, hi - lo))
+
     @property
     def _written(self) -> ZarrRows:
-        return ZarrRows(self.array, "", self.dtype, verify=self.verify)
+        return ZarrRows(self.array, "", self.encoding, self.dtype, verify=self.verify)
 
     def verified(self) -> Self:
         """Return the same store, whose checksums are verified wherever whole blocks are read."""
@@ -142,7 +149,7 @@ class RemoteTarget(Target):
 
     def written(self, blocks: Sequence[int]) -> set[int]:
         """Return those of some blocks that are written, in full."""
-        whole = math.prod(self.array.chunks) * self.dtype.itemsize + CHECKSUM_BYTES
+        whole = math.prod(self.array.chunks) * self.array.dtype.itemsize + CHECKSUM_BYTES
         keys = {f"{self.array.path}/{self.array.metadata.encode_chunk_key((block, 0))}": block for block in blocks}
         return {keys[key] for key, (size, _) in self._store.look_at(keys).items() if size == whole}
 

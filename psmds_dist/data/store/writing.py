@@ -17,6 +17,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError, Ints
 from psmds_dist.core.validation import check_landmarks
+from psmds_dist.data.encoding import Encoding
 from psmds_dist.data.store.chunkfile import list_chunks, remove_partial
 from psmds_dist.data.store.header import FORMAT, KEY, PART_OF_STORE, Header, directory, header_at
 from psmds_dist.data.store.integrity import digest_of_list
@@ -32,7 +33,7 @@ from psmds_dist.utils.remote import is_url
 def create(
     path: str | os.PathLike[str],
     n: int,
-    dtype: str = "float32",
+    dtype: str | Encoding = "float32",
     *,
     width: int | None = None,
     landmarks: Sequence[int] | Ints | None = None,
@@ -50,8 +51,8 @@ def create(
         A directory, or where its objects are.
     n : int
         Number of points.
-    dtype : {"float32", "float64"}
-        Type to hold.
+    dtype : {"float32", "float64"} or Encoding
+        Type to hold, or how numbers are written.
     width : int, optional
         Number of landmarks of a panel; by default it is a store of all dissimilarities.
     landmarks : sequence of int, optional
@@ -73,18 +74,20 @@ def create(
     Target
     """
     rows = None if landmarks is None or width is None else check_landmarks(landmarks, n, width)
+    encoding = dtype if isinstance(dtype, Encoding) else Encoding(np.dtype(dtype))
     layout = Layout(n, width)
-    wanted: Header = {"kind": ARRAY, "n": n, "dtype": dtype, "metric": metric, "source": source_fingerprint}
+    wanted: Header = {"kind": ARRAY, "n": n, **encoding.facts, "metric": metric, "source": source_fingerprint}
     if width is not None:
         wanted |= {"kind": PANEL, "width": width, "landmarks": digest_of_list(rows)}
     wanted |= {"chunk_rows": layout.rows, "ids": digest_of_list(ids), **({"notes": list(notes)} if notes else {})}
-    write = partial(_lay_out, wanted=wanted, layout=layout, ids=ids, landmarks=rows)
+    write = partial(_lay_out, wanted=wanted, encoding=encoding, layout=layout, ids=ids, landmarks=rows)
     if is_url(path):
         url = os.fspath(path).rstrip("/")
         begun = _begin_at(RemoteStore(url, read_only=False), wanted, write, overwrite=overwrite)
-        return RemoteTarget(url, begun, source_fingerprint, claim_on(url))
-    place = place_of(path)
-    return Target(str(place), _begin(place, wanted, write, overwrite=overwrite), source_fingerprint, claim_on(place))
+        return RemoteTarget(url, begun, source_fingerprint, encoding, claim_on(url))
+    place, nbytes = place_of(path), layout.n * layout.columns * encoding.dtype.itemsize
+    array = _begin(place, wanted, write, nbytes, overwrite=overwrite)
+    return Target(str(place), array, source_fingerprint, encoding, claim_on(place))
 
 
 def is_unfinished(path: str | os.PathLike[str]) -> bool:
@@ -96,10 +99,16 @@ def is_unfinished(path: str | os.PathLike[str]) -> bool:
     return header.get("status") == "building" and bool(list_chunks(place / header["kind"]))
 
 
-def _begin(place: Path, wanted: Header, write: Callable[[Path], None], *, overwrite: bool) -> zarr.Array[Any]:
+def is_begun(path: str | os.PathLike[str]) -> bool:
+    """Whether there is an unfinished store, perhaps without any chunks yet."""
+    place = os.fspath(path) if is_url(path) else os.path.realpath(path)
+    return header_at(place).get("status") == "building"
+
+
+def _begin(
+    place: Path, wanted: Header, write: Callable[[Path], None], nbytes: int, *, overwrite: bool
+) -> zarr.Array[Any]:
     require_writable(place)
-    width = wanted["width"] if wanted["kind"] == PANEL else wanted["n"]
-    nbytes = int(wanted["n"]) * int(width) * np.dtype(wanted["dtype"]).itemsize
     if not _continues(place, wanted, nbytes, overwrite):
         with atomic_directory(place) as fresh:
             write(fresh)
@@ -149,6 +158,7 @@ def _is_continued(place: str, header: Header, wanted: Header, overwrite: bool) -
 def _lay_out(
     place: Path,
     wanted: Mapping[str, Any],
+    encoding: Encoding,
     layout: Layout,
     ids: Sequence[str] | None,
     landmarks: Ints | None,
@@ -159,12 +169,12 @@ def _lay_out(
         wanted["kind"],
         shape=(layout.n, layout.columns),
         chunks=(layout.rows, layout.columns),
-        dtype=wanted["dtype"],
-        fill_value=np.nan,
+        dtype=encoding.dtype,
+        fill_value=encoding.fill_value,
         filters=None,
         compressors=[Crc32cCodec()],
         chunk_key_encoding={"name": "default", "separator": "."},
-        attributes={PART_OF_STORE: True},
+        attributes={PART_OF_STORE: True, **encoding.attributes},
         dimension_names=("point", "other" if wanted["kind"] == ARRAY else "landmark"),
     )
     if ids is not None:

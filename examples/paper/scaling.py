@@ -1,0 +1,211 @@
+"""Experiment 7, beyond the paper: time and memory of all methods against the number of points.
+
+Each run is a process of its own, that may take `LIMIT` seconds and `MEMORY` bytes; a method that was stopped is not
+tried with more points.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from study import Cell, Study, claim, table
+
+LIMIT = 120
+"""Seconds that a run may take."""
+
+MEMORY = 16 * 2**30
+"""Bytes of address space of a run."""
+
+DIMENSIONS, CLUSTERS, PAIRS = 20, 10, 200_000
+
+SIZES = [500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000]
+
+
+def points(n: int) -> np.ndarray:
+    """Return points in 20 dimensions, normally distributed around ten centres."""
+    rng = np.random.default_rng(n)
+    centres = rng.normal(scale=2, size=(CLUSTERS, DIMENSIONS))
+    return centres[rng.integers(CLUSTERS, size=n)] + rng.normal(size=(n, DIMENSIONS))
+
+
+def exact(given: np.ndarray) -> np.ndarray:
+    """Pattern search over all pairs; beyond memory, rows are computed again in each pass."""
+    from psmds_dist import PatternSearchMDS, open_points
+
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/points.npy", given)
+        return PatternSearchMDS(random_state=0).fit_transform(open_points(f"{folder}/points.npy"))
+
+
+def with_landmarks(given: np.ndarray) -> np.ndarray:
+    """Pattern search over landmarks, from which the other points are placed."""
+    from landmarks import LandmarkMDS
+
+    return LandmarkMDS(metric="euclidean", random_state=0).fit_transform(given)
+
+
+def smacof(given: np.ndarray) -> np.ndarray:
+    """Majorization from one random start, as scikit-learn has it."""
+    from scipy.spatial.distance import pdist, squareform
+    from sklearn.manifold import smacof as run
+
+    return run(squareform(pdist(given)), n_init=1, max_iter=300, eps=1e-6, random_state=0)[0]
+
+
+def pcoa(given: np.ndarray) -> np.ndarray:
+    """Classical scaling by a randomized decomposition, as scikit-bio has it."""
+    import skbio
+    from scipy.spatial.distance import pdist, squareform
+
+    distances = skbio.DistanceMatrix(squareform(pdist(given)), validate=False)
+    return skbio.stats.ordination.pcoa(distances, method="fsvd", dimensions=2, seed=0).samples.to_numpy()
+
+
+def gradient_descent(given: np.ndarray) -> np.ndarray:
+    """Stochastic gradient descent over pairs (Zheng, Pawar & Goodman 2019), 30 epochs."""
+    import s_gd2
+    from scipy.spatial.distance import pdist
+
+    schedule = s_gd2.default_schedule(np.ones(1))
+    return s_gd2.mds_direct(len(given), pdist(given), etas=schedule, random_seed=0)
+
+
+def isomap(given: np.ndarray) -> np.ndarray:
+    """Classical scaling of shortest paths in the graph of 12 nearest neighbors."""
+    from sklearn.manifold import Isomap
+
+    return Isomap(n_neighbors=12).fit_transform(given)
+
+
+def lle(given: np.ndarray) -> np.ndarray:
+    """Locally linear embedding with 12 nearest neighbors."""
+    from sklearn.manifold import LocallyLinearEmbedding
+
+    return LocallyLinearEmbedding(n_neighbors=12, random_state=0).fit_transform(given)
+
+
+METHODS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "pattern search, all pairs": exact,
+    "pattern search, landmarks": with_landmarks,
+    "SMACOF": smacof,
+    "PCoA (scikit-bio)": pcoa,
+    "s_gd2": gradient_descent,
+    "Isomap": isomap,
+    "LLE": lle,
+}
+
+
+def scaled_stress(given: np.ndarray, found: np.ndarray) -> float:
+    """Stress of a map in its best scale, over pairs drawn at random."""
+    i, j = np.random.default_rng(0).integers(len(given), size=(2, PAIRS))
+    t, d = np.linalg.norm(given[i] - given[j], axis=1), np.linalg.norm(found[i] - found[j], axis=1)
+    return float(np.sqrt(1 - (t @ d) ** 2 / ((t @ t) * (d @ d))))
+
+
+def measure(method: str, n: int) -> Cell:
+    """Return seconds, peak memory and stress of a map; kernels are compiled and libraries loaded before."""
+    warnings.simplefilter("ignore")
+    METHODS[method](points(60))
+    given = points(n)
+    began = time.perf_counter()
+    found = METHODS[method](given)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": seconds, "peak": peak, "stress": scaled_stress(given, found)}
+
+
+def in_process(method: str, n: int) -> Cell:
+    """Measure in a process of its own, or return why there is nothing to measure."""
+    command = [sys.executable, __file__, method, str(n)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT + 60)
+    except subprocess.TimeoutExpired:
+        return {"failure": f"more than {LIMIT} s"}
+    if done.returncode == 0:
+        result = json.loads(done.stdout.splitlines()[-1])
+        return result if result["seconds"] <= LIMIT else {"failure": f"more than {LIMIT} s"}
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return {"failure": "out of memory" if "emory" in last or done.returncode < 0 else last}
+
+
+def run(study: Study) -> str:
+    """Run the experiment and return its section."""
+    sizes = study.pick(SIZES, SIZES[:2])
+    found = {method: _until_stopped(study, method, sizes) for method in METHODS}
+    _draw(study, sizes, found)
+    measures = {
+        "Seconds": lambda cell: f"{cell['seconds']:.2f}",
+        "Most memory of the process (MiB)": lambda cell: f"{cell['peak'] / 2**20:,.0f}",
+        f"Stress in the best scale, over {PAIRS:,} pairs": lambda cell: f"{cell['stress']:.4f}",
+    }
+    tables = "\n".join(f"### {title}\n\n{_table(sizes, found, form)}" for title, form in measures.items())
+    return f"{_intro()}\n{tables}\n{_claims(found)}"
+
+
+def _intro() -> str:
+    return (
+        "## 7. Beyond the paper: more points\n\n"
+        f"Points in {DIMENSIONS} dimensions around {CLUSTERS} centres, Euclidean distances, two dimensions, one run "
+        f"each in a process of its own, {LIMIT} s and {MEMORY >> 30} GiB at the most. Distances are computed in the "
+        "time shown; libraries were loaded and kernels compiled before. A method that was stopped is not tried with "
+        "more points.\n\n![time and memory](scaling.png)\n"
+    )
+
+
+def _until_stopped(study: Study, method: str, sizes: Sequence[int]) -> dict[int, Cell]:
+    cells: dict[int, Cell] = {}
+    for n in sizes:
+        cells[n] = study.cell(f"scaling {n} | {method}", lambda n=n: in_process(method, n))
+        if "failure" in cells[n]:
+            break
+    return cells
+
+
+def _table(sizes: Sequence[int], found: dict[str, dict[int, Cell]], form: Callable[[Cell], str]) -> str:
+    rows = [[method, *(_shown(cells.get(n, {}), form) for n in sizes)] for method, cells in found.items()]
+    return table(["method", *(f"{n:,}" for n in sizes)], rows)
+
+
+def _shown(cell: Cell, form: Callable[[Cell], str]) -> str:
+    return form(cell) if "seconds" in cell else cell.get("failure", "")
+
+
+def _claims(found: dict[str, dict[int, Cell]]) -> str:
+    reached = {
+        method: max((n for n, cell in cells.items() if "seconds" in cell), default=0) for method, cells in found.items()
+    }
+    ours = max(reached[method] for method in METHODS if method.startswith("pattern search"))
+    theirs = max(n for method, n in reached.items() if not method.startswith("pattern search"))
+    return claim(
+        "pattern search goes as far as any of the peers.",
+        ours >= theirs,
+        "most points within the limits: " + ", ".join(f"{method} {n:,}" for method, n in reached.items()),
+    )
+
+
+def _draw(study: Study, sizes: Sequence[int], found: dict[str, dict[int, Cell]]) -> None:
+    from pictures import new, save
+
+    figure, axes = new(1, 2, 3.6)
+    for one, measure, unit, label in zip(axes[0], ("seconds", "peak"), (1, 2**20), ("seconds", "MiB"), strict=True):
+        for method, cells in found.items():
+            done = {n: cell[measure] / unit for n, cell in cells.items() if measure in cell}
+            one.loglog(done.keys(), done.values(), marker="o", markersize=3, linewidth=1, label=method)
+        one.set(xlabel="points", ylabel=label, xticks=sizes, xticklabels=[f"{n:,}" for n in sizes])
+        one.tick_params(axis="x", rotation=45)
+        one.minorticks_off()
+    axes[0, 0].legend()
+    save(study, figure, "scaling.png")
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))

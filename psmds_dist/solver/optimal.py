@@ -1,0 +1,132 @@
+"""Optimal scaling: a transformation of the dissimilarities that is fitted to the map anew as that changes.
+
+Points move against disparities, which are fixed while they move; then the transformation is fitted to the map, from
+sums that one pass over the rows gathers. Both lower Kruskal's Stress-1, ``S = sqrt(sum (d - f(t))^2 / sum d^2)``. While
+points move, disparities are scaled so that the sum of their squares stays the same, or else all would collapse.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+
+from psmds_dist.core.rules import PairRule
+from psmds_dist.core.sources import RowSource
+from psmds_dist.core.transformations import BinGrid, BinSums, Fit, Transformation, knots_of, transformation_of
+from psmds_dist.core.types import Executor, Floats
+from psmds_dist.data.transforms import Disparities, Positions
+from psmds_dist.kernels.pairs import RuleKernels, kernels_of
+from psmds_dist.solver.epoch import Objective
+from psmds_dist.solver.schedule import Schedule
+from psmds_dist.solver.tasks import CachedRows, SelectColumns, SumBins, gather, points_of
+
+SAMPLE = 2000
+"""Points between which all dissimilarities are looked at for knots; of more points, so many are drawn."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A transformation and the knots of a matrix.
+
+    Attributes
+    ----------
+    transformation : Transformation
+        Its kind.
+    knots : (k,) ndarray
+        Dissimilarities, ascending.
+    first : (k,) ndarray
+        Disparities to begin with, of about the root mean square of the dissimilarities.
+    """
+
+    transformation: Transformation
+    knots: Floats
+    first: Floats
+
+    @classmethod
+    def of(cls, source: RowSource, rule: PairRule, executor: Executor, schedule: Schedule, budget: int) -> Self | None:
+        """Scaling of a matrix by a rule, with knots from a sample; None where dissimilarities count as they are."""
+        if rule.transform is None:
+            return None
+        rows = CachedRows(source, budget)
+        blocks = schedule.sample_blocks(SAMPLE)
+        columns = points_of(rows.layout, blocks)
+        (part,) = gather(executor, SelectColumns(rows, columns), rows.layout, blocks)
+        values = part[~np.eye(len(part), dtype=bool) & ~np.isnan(part)]
+        knots, complete = knots_of(values)
+        kind = transformation_of(rule.transform, rule.ties if complete else "secondary")
+        first = kind.begin(knots, schedule.config.n_components)
+        counts = np.diff(np.searchsorted(np.sort(values), knots), append=values.size)
+        return cls(kind, knots, first * (schedule.scale / math.sqrt(np.average(first**2, weights=counts))))
+
+    def positions(self, source: RowSource) -> RowSource:
+        """Rows that a solve reads."""
+        return Positions(source, self.knots, self.transformation.stepwise)
+
+    def disparities(self, source: RowSource) -> RowSource:
+        """Rows for finding a start: dissimilarities, or disparities to begin with where these have an order only."""
+        return Disparities(self.positions(source), self.first) if self.transformation.stepwise else source
+
+
+@dataclass(frozen=True)
+class ScaledObjective(Objective):
+    """An objective whose dissimilarities are transformed; rows hold their positions among knots."""
+
+    kernels: RuleKernels
+    scaling: Scaling = field(kw_only=True)
+
+    @property
+    def curve(self) -> Floats:
+        """Knots and disparities at them, or their bounds."""
+        return np.vstack([self.scaling.knots, self.kernels.table])
+
+    def fit(self, x: Floats) -> tuple[Fit, BinSums]:
+        """Fit the transformation to a map, in one pass."""
+        layout = self.rows.layout
+        grid = BinGrid.of(self.scaling.transformation, self.scaling.knots.size, layout.n)
+        work = SumBins(self.rows, x, self.kernels, grid)
+        total = np.zeros(grid.shape, np.int64)
+        for _, part in self.executor.map(work, range(layout.count)):
+            total += part
+        sums = BinSums.of(total, grid.unit, self.kernels.scale)
+        return self.scaling.transformation.fit(sums, self.scaling.knots), sums
+
+    def with_table(self, table: Floats, share: float = 0.0) -> Self:
+        """Return the same with other disparities."""
+        return replace(self, kernels=replace(self.kernels, table=table, share=share))
+
+    def fitted(self, x: Floats) -> Self:
+        """Return the same with the disparities that fit a map best, by which its stress is told."""
+        return self.with_table(self.fit(x)[0].table)
+
+    def refitted(self, x: Floats) -> tuple[Self, float]:
+        """Return the same with such disparities, of the usual root mean square, and the error of the map then."""
+        fit, sums = self.fit(x)
+        if fit.square == 0:  # all points in one place
+            return self, math.nan
+        wanted = self.kernels.scale**2 * float(sums.pairs.sum())
+        factor = math.sqrt(wanted / fit.square)
+        return self.with_table(factor * fit.table), sums.squares - 2 * factor * fit.square + wanted
+
+    def gradient(self, x: Floats) -> tuple[float, Floats]:
+        """Square of Stress-1 with the best disparities, and its derivatives.
+
+        Disparities are the best ones, so that their own change does not matter. Where ``S`` is known, those of ``S^2``
+        are those of ``(sum (d - f(t))^2 - S^2 sum d^2) / sum d^2`` with ``S^2`` fixed in it.
+        """
+        fit, sums = self.fit(x)
+        share = max(0.0, 1 - fit.square / sums.squares)
+        error, slopes = Objective.gradient(self.with_table(fit.table, share), x)
+        return share + error / sums.squares, slopes / sums.squares
+
+
+def objective_of(
+    source: RowSource, rule: PairRule, executor: Executor, scale: float, budget: int, scaling: Scaling | None
+) -> Objective:
+    """Objective of a matrix by a rule; with the disparities to begin with where dissimilarities are transformed."""
+    if scaling is None:
+        return Objective(CachedRows(source, budget), executor, kernels_of(rule, scale))
+    rows = CachedRows(scaling.positions(source), budget)
+    return ScaledObjective(rows, executor, RuleKernels(rule, scale, scaling.first[None]), scaling=scaling)

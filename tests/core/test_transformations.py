@@ -1,0 +1,130 @@
+"""Transformations against regressions over all pairs by SciPy and scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import lsq_linear
+from scipy.spatial.distance import pdist, squareform
+from sklearn.isotonic import isotonic_regression
+
+from psmds_dist import InputError
+from psmds_dist.core.rules import PairRule
+from psmds_dist.core.transformations import (
+    MAX_BINS,
+    REACH,
+    SPREAD,
+    BinGrid,
+    BinSums,
+    Splines,
+    degeneracy,
+    knots_of,
+    transformation_of,
+)
+from psmds_dist.kernels.bins import bin_sums, locate
+
+KINDS = [("ratio", ""), ("interval", ""), ("spline", ""), ("ordinal", "primary"), ("ordinal", "secondary")]
+
+
+def regression(t: np.ndarray, d: np.ndarray, name: str, ties: str) -> np.ndarray:
+    """Best disparities of pairs, from all of them."""
+    if name == "ordinal" and ties == "primary":
+        order = np.lexsort((d, t))
+        values = np.empty(d.size)
+        values[order] = isotonic_regression(d[order])
+        return values
+    if name == "ordinal":
+        _, bins, counts = np.unique(t, return_inverse=True, return_counts=True)
+        means = np.bincount(bins, d) / counts
+        return isotonic_regression(means, sample_weight=counts.astype(float))[bins]
+    basis = {"ratio": t[:, None], "interval": np.column_stack((np.ones(t.size), t - t.min()))}.get(name)
+    if basis is None:
+        ends = np.unique(t)
+        basis = Splines(2, inner=2).basis(ends)[np.searchsorted(ends, t)]
+    return np.asarray(basis @ lsq_linear(basis, d, (0, np.inf), method="bvls").x)
+
+
+def fitted(t: np.ndarray, x: np.ndarray, name: str, ties: str) -> tuple[np.ndarray, float]:
+    """Disparities of all pairs by the table of our transformation, and the sum of their squares over ordered pairs."""
+    n, kind = len(x), transformation_of(name, ties)
+    knots, _ = knots_of(t)
+    rows = squareform(t)
+    locate(rows, knots, kind.stepwise)
+    grid = BinGrid.of(kind, knots.size, n)
+    every = np.arange(n)
+    totals = bin_sums(rows, every, every, np.ascontiguousarray(x.T), grid.shape, 2.0, SPREAD, REACH, grid.unit)
+    found = kind.fit(BinSums.of(totals, grid.unit, 2.0), knots)
+    places = rows[np.triu_indices(n, 1)]
+    low, high = (np.interp(places, np.arange(knots.size), found.table[line]) for line in (0, -1))
+    return np.clip(pdist(x), low, high), found.square
+
+
+@pytest.mark.parametrize(("name", "ties"), KINDS)
+def test_disparities_are_the_least_squares_fit_to_all_pairs(name: str, ties: str) -> None:
+    random = np.random.default_rng(5)
+    x = random.standard_normal((30, 2))
+    t = np.digitize(pdist(x) + 0.7 * random.standard_normal(435), [0.3, 0.8, 1.3, 1.8, 2.4, 3, 4]) + 2.0
+    ours, square = fitted(t, x, name, ties)
+    best = regression(t, pdist(x), name, ties)
+    error, least = np.sum((pdist(x) - ours) ** 2), np.sum((pdist(x) - best) ** 2)
+    assert least > 1
+    assert error == pytest.approx(least, rel=1e-5)
+    assert square == pytest.approx(2 * np.sum(best**2), rel=1e-5)
+
+
+def test_more_dissimilarities_than_bins_lose_next_to_nothing() -> None:
+    random = np.random.default_rng(6)
+    x = random.standard_normal((200, 2))
+    t = np.exp(3 * pdist(x)) * random.uniform(0.8, 1.25, 19900)
+    knots, complete = knots_of(t)
+    assert knots.size == MAX_BINS
+    assert not complete
+    ours, _ = fitted(t, x, "ordinal", "secondary")
+    best = regression(t, pdist(x), "ordinal", "secondary")
+    d = pdist(x)
+    assert np.sum((d - ours) ** 2) == pytest.approx(np.sum((d - best) ** 2), rel=0.02)
+
+
+def test_positions_are_those_of_a_search_among_knots() -> None:
+    random = np.random.default_rng(7)
+    knots = np.unique(np.concatenate([random.random(50) ** 8, [3.0, 1000.0]]))
+    given = np.concatenate([knots, random.random(500) ** 6, [2000.0, np.nan, 0.0]])
+    rows = given[None].copy()
+    locate(rows, knots, True)
+    wanted = np.maximum(np.searchsorted(knots, given[:-2], side="right") - 1, 0)
+    np.testing.assert_array_equal(rows[0, :-2], wanted)
+    assert np.isnan(rows[0, -2])
+    rows = given[None].copy()
+    locate(rows, knots, False)
+    inside = (given >= knots[0]) & (given <= knots[-1])
+    np.testing.assert_allclose(np.interp(rows[0, inside], np.arange(knots.size), knots), given[inside], rtol=1e-12)
+
+
+def test_sums_are_the_same_bits_in_any_order_of_rows() -> None:
+    random = np.random.default_rng(8)
+    x = random.standard_normal((3, 50))
+    rows = random.random((50, 50)) * 7
+    every, mixed = np.arange(50), random.permutation(50)
+    arguments = (x, (9, 4, 6), 1.5, SPREAD, REACH, 2.0**40)
+    parts = [bin_sums(rows, mixed[k : k + 10], mixed[k : k + 10], *arguments) for k in range(0, 50, 10)]
+    np.testing.assert_array_equal(sum(parts), bin_sums(rows, every, every, *arguments))
+
+
+def test_degenerate_maps_are_told() -> None:
+    x = np.random.default_rng(9).random((30, 2))
+    curve = np.array([[1.0, 2, 3], [0.5, 1, 2]])
+    assert degeneracy(x, curve) == ""
+    assert degeneracy(x, np.empty((0, 0))) == ""
+    assert "all pairs are nearly the same" in degeneracy(x, np.array([[1.0, 2, 3], [1, 1, 1.0005]]))
+    assert "30 points lie in 3 places" in degeneracy(np.repeat(x[:3], 10, axis=0), curve)
+
+
+def test_rules_that_cannot_be_are_refused() -> None:
+    for wrong in ({"transform": "rank"}, {"transform": 3}, {"ties": "tertiary"}):
+        with pytest.raises(InputError, match="must be one of"):
+            PairRule(**wrong)
+    for other in ({"loss": "huber"}, {"power": -1}, {"weighted": True}, {"bounded": True}):
+        with pytest.raises(InputError, match="transform='ordinal' is for the squared error"):
+            PairRule(transform="ordinal", **other)
+    with pytest.raises(InputError, match="the same, so there is nothing to transform"):
+        knots_of(np.full(5, 2.0))
