@@ -14,6 +14,7 @@ from psmds_dist.cli.options import (
     METRIC_HELP,
     ClusterOptions,
     GraphOptions,
+    InputPath,
     RunOptions,
     TargetOptions,
     accept,
@@ -135,7 +136,7 @@ class MapOptions:
 
 
 @main.command()
-@click.argument("source", metavar="INPUT", type=click.Path(exists=True))
+@click.argument("source", metavar="INPUT", type=InputPath())
 @click.argument("target", type=click.Path())
 @accept(MapOptions, "map_")
 @accept(LandmarkOptions, "chosen")
@@ -262,7 +263,7 @@ def _save_picture(mds: LandmarkMDS, path: str) -> None:
 
 
 @main.command()
-@click.argument("model", type=click.Path(exists=True))
+@click.argument("model", type=InputPath())
 @click.argument("new", type=click.Path(exists=True, dir_okay=False))
 @click.argument("output", type=click.Path(dir_okay=False))
 @overwrite_option
@@ -284,7 +285,7 @@ def transform(model: str, new: str, output: str, overwrite: bool) -> None:
 
 
 @main.command(name="list")
-@click.argument("model", type=click.Path(exists=True))
+@click.argument("model", type=InputPath())
 @click.option("--ids", is_flag=True, help="List their names instead, if the map holds names.")
 def list_landmarks(model: str, ids: bool) -> None:
     """List the row numbers of the landmarks of the map MODEL.
@@ -301,7 +302,7 @@ def list_landmarks(model: str, ids: bool) -> None:
 
 
 @main.command()
-@click.argument("source", metavar="INPUT", type=click.Path(exists=True))
+@click.argument("source", metavar="INPUT", type=InputPath())
 @click.argument("target", type=click.Path())
 @accept(LandmarkOptions, "chosen")
 @accept(GraphOptions, "graph")

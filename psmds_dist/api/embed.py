@@ -120,6 +120,10 @@ class Embedding:
         """Return a data frame of pandas: coordinates and point stress, with ids as its index."""
         return MapTable(self.solution.embedding, self.ids, self.solution.stress.point_stress).to_frame()
 
+    def to_anndata(self) -> Any:
+        """Return an AnnData object with the map as ``obsm["X_mds"]``, ids and the stress of each point."""
+        return MapTable(self.solution.embedding, self.ids, self.solution.stress.point_stress).to_anndata()
+
     @property
     def certificate_missing(self) -> bool:
         """Whether a monotone solve ended before it could certify that no single move improves its map."""

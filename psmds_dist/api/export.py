@@ -83,6 +83,20 @@ class MapTable:
         index = None if self.ids is None else pandas.Index(self.ids, name="id")
         return pandas.DataFrame(self.columns, index=index)
 
+    def to_anndata(self) -> Any:
+        """Return an AnnData object with the map as ``obsm["X_mds"]`` and names as ``obs_names``.
+
+        Raises
+        ------
+        InputError
+            When anndata is missing.
+        """
+        anndata = extra("anndata", "anndata", "an AnnData object")
+        pandas = extra("pandas", "anndata", "an AnnData object")
+        stress = {} if self.point_stress is None else {"point_stress": self.point_stress}
+        columns = pandas.DataFrame({**stress, **self.joined}, index=pandas.Index(self.names))
+        return anndata.AnnData(obs=columns, obsm={"X_mds": self.coordinates})
+
 
 def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -155,6 +169,10 @@ def _write_parquet(table: MapTable, path: Path) -> None:
     parquet.write_table(arrow.table({"id": table.names, **table.columns}), path)
 
 
+def _write_h5ad(table: MapTable, path: Path) -> None:
+    table.to_anndata().write_h5ad(path)
+
+
 def _write_json(table: MapTable, path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         _write_list(file, table.records())
@@ -216,6 +234,7 @@ WRITERS: dict[str, Callable[[MapTable, Path], None]] = {
     "tsv": _write_separated("\t"),
     "npy": _write_npy,
     "parquet": _write_parquet,
+    "h5ad": _write_h5ad,
     "json": _write_json,
     "geojson": _write_geojson,
     "ordination": _write_ordination,

@@ -54,6 +54,10 @@ class Result:
         """Return a data frame of pandas: coordinates and point stress, with ids as its index."""
         return MapTable(self.embedding, self.ids, self.stress.point_stress).to_frame()
 
+    def to_anndata(self) -> Any:
+        """Return an AnnData object with the map as ``obsm["X_mds"]``, ids and the stress of each point."""
+        return MapTable(self.embedding, self.ids, self.stress.point_stress).to_anndata()
+
 
 def write_result(
     path: str | os.PathLike[str],

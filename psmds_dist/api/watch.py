@@ -22,6 +22,7 @@ from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.types import StopReason
 from psmds_dist.solver.checkpoint import describe_run
 from psmds_dist.solver.progress import FILE, HEARTBEAT, Progress, read_progress
+from psmds_dist.utils.remote import absolute
 
 SILENCE = 60.0
 """Seconds without a sign of life after which a run may have been killed: two of the longest intervals between them."""
@@ -120,7 +121,7 @@ def read_status(target: str | os.PathLike[str]) -> RunStatus:
     target : path
         The map or store, there or to come, or the directory of a checkpoint.
     """
-    place = os.path.abspath(target)
+    place = absolute(target)
     folder = place if _is_checkpoint(place) else f"{place}.checkpoint"
     try:
         progress = read_progress(folder)

@@ -25,6 +25,7 @@ from psmds_dist.cli.options import (
 from psmds_dist.cli.output import parts_shown, print_note
 from psmds_dist.cli.session import hint_at_unfinished_store, memory_limit, open_executor, row_names
 from psmds_dist.utils.atomic import folder_above
+from psmds_dist.utils.remote import is_url
 
 if TYPE_CHECKING:
     from psmds_dist.core.sources import RowSource
@@ -138,11 +139,13 @@ def ingest(
 ) -> None:
     """Check MATRIX and write it to the store TARGET.
 
-    MATRIX is a Zarr array, also in a .zip archive, or a file: .npy, square or in SciPy's condensed form; CSV, TSV or a
-    table between blanks, with or without names; a PHYLIP matrix; .npz or HDF5 (of UniFrac, scikit-bio, AnnData), of
-    several matrices with the name of one: file.h5::name. Text may be compressed, and a triangle, which is unpacked in
-    TMPDIR first. Empty cells and NA are missing pairs. A matrix is read in blocks and never loaded as a whole. After an
-    interruption, rerun the same command to continue.
+    MATRIX is a Zarr array, also in a .zip archive or at a URL (s3://bucket/m.zarr, gs://, az://, https://), or a file:
+    .npy, square or in SciPy's condensed form; CSV, TSV or a table between blanks, with or without names; a PHYLIP
+    matrix; a table of TSPLIB; .npz or HDF5 (of UniFrac, scikit-bio, AnnData), of several matrices with the name of one:
+    file.h5::name. Text may be compressed, and a triangle, which is unpacked in TMPDIR first. Empty cells and NA are
+    missing pairs. A matrix is read in blocks and never loaded as a whole. After an interruption, rerun the same command
+    to continue. TARGET may be a URL, too, except of HTTP; credentials come from the environment, such as
+    AWS_ACCESS_KEY_ID.
     """
     from psmds_dist.data.opening import open_matrix
     from psmds_dist.ingest.build import build
@@ -181,7 +184,7 @@ def _write_store(
     with open_executor(cluster, quiet=output.quiet) as executor:
         hint_at_unfinished_store(target)
         executor.check_readable(source)
-        executor.check_writable(str(folder_above(Path(os.path.realpath(target)))))
+        executor.check_writable(target if is_url(target) else str(folder_above(Path(os.path.realpath(target)))))
         ids = row_names(source, output.ids)
         with parts_shown("writing", output.quiet) as show:
             check = write(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ from psmds_dist.cli.session import (
     save,
     with_matrices_beside,
 )
+from psmds_dist.utils.remote import absolute
 from psmds_dist.utils.text import note_unsafe
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def fit(
             on_plan=lambda plan: run.say(plan.describe(executor.topology())),
             checkpoint=checkpoint,
         )
-    beside = {name: os.path.abspath(path) for name, path in pairs.beside.items()}
+    beside = {name: absolute(path) for name, path in pairs.beside.items()}
     save(partial(write_result, result=result, matrix=first.location, beside=beside), target, overwrite)
     run.say(_summary(result, target))
     if run.plot:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, Positive, RuleOptions, accept, option, overwrite_option
+from psmds_dist.cli.options import ClusterOptions, InputPath, Positive, RuleOptions, accept, option, overwrite_option
 from psmds_dist.cli.output import print_note, print_result, print_status
 from psmds_dist.cli.session import open_executor, require_output, with_matrices_beside
 from psmds_dist.core.errors import InputError
@@ -75,7 +75,7 @@ class MeasureOptions:
 
 
 @click.command()
-@click.argument("result", type=click.Path(exists=True))
+@click.argument("result", type=InputPath())
 @click.option("--matrix", type=click.Path(), help="The dissimilarities [default: those that RESULT was computed from].")
 @click.option(
     "--worst", default=5, show_default=True, type=click.IntRange(0), help="Number of points of highest stress to list."
@@ -299,11 +299,11 @@ def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
 
 
 @click.command()
-@click.argument("result", type=click.Path(exists=True))
+@click.argument("result", type=InputPath())
 @click.argument("output", type=click.Path(dir_okay=False))
 @click.option(
     "--format",
-    type=click.Choice(["csv", "tsv", "npy", "parquet", "json", "geojson", "ordination"]),
+    type=click.Choice(["csv", "tsv", "npy", "parquet", "h5ad", "json", "geojson", "ordination"]),
     help="Format of OUTPUT [default: its suffix].",
 )
 @click.option(
@@ -318,9 +318,9 @@ def export(result: str, output: str, format: str | None, metadata: str | None, s
     """Write the coordinates of RESULT to the file OUTPUT.
 
     OUTPUT ends in .csv, .tsv, .parquet or .json (with ids and point stress), .geojson (points of a plane, not of the
-    globe) or .npy; '--format ordination' is scikit-bio's text for Emperor and QIIME 2. In .csv and .tsv, control
-    characters in ids are escaped, and an id that a spreadsheet would read as a formula gets a leading apostrophe, which
-    --ids OUTPUT removes again; signed numbers are left unchanged.
+    globe), .h5ad (AnnData, obsm["X_mds"]) or .npy; '--format ordination' is scikit-bio's text for Emperor and QIIME 2.
+    In .csv and .tsv, control characters in ids are escaped, and an id that a spreadsheet would read as a formula gets a
+    leading apostrophe, which --ids OUTPUT removes again; signed numbers are left unchanged.
     """
     from psmds_dist.api.results import export_stored
 

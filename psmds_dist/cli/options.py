@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from psmds_dist.cli.output import Print, start_json_log, status_printer
+from psmds_dist.utils.remote import is_url
 
 if TYPE_CHECKING:
     from psmds_dist.core.region import Region
@@ -38,6 +39,17 @@ class Positive(click.FloatRange):
         """Return the number, or fail with a message."""
         number = float(super().convert(value, param, ctx))
         return self.fail("nan is not a number.", param, ctx) if math.isnan(number) else number
+
+
+class InputPath(click.Path):
+    """A path that must exist, or a URL; opening a URL tells whether something is there."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or fail with a message."""
+        return value if is_url(value) else super().convert(value, param, ctx)
 
 
 def count(text: str) -> int:
@@ -327,8 +339,8 @@ disconnected_option = click.option(
 )
 format_option = click.option(
     "--format",
-    help="Format of a file: npy, npz, hdf5, phylip, phylip-strict (names of ten characters), csv, tsv, table (with "
-    "other delimiters), pairs (two names and a value a line), or unfold (a table between two kinds of points, which "
-    "become one map) [default: by its content].",
+    help="Format of a file: npy, npz, hdf5, phylip, phylip-strict (names of ten characters), tsplib, csv, tsv, table "
+    "(with other delimiters), pairs (two names and a value a line), or unfold (a table between two kinds of points, "
+    "which become one map) [default: by its content].",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from psmds_dist.cli.options import accept, option, overwrite_option
+from psmds_dist.cli.options import InputPath, accept, option, overwrite_option
 from psmds_dist.cli.output import print_status
 from psmds_dist.cli.session import require_output
 
@@ -44,7 +44,7 @@ class PictureOptions:
 
 
 @click.command()
-@click.argument("results", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("results", nargs=-1, required=True, type=InputPath())
 @click.argument("picture", type=click.Path(dir_okay=False))
 @accept(PictureOptions, "options")
 @overwrite_option

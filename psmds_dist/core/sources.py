@@ -64,6 +64,8 @@ class RowSource(ABC):
         Rows of the points that the columns of a panel belong to, when they are among the points.
     read_profile : ReadProfile
         Cost of reading.
+    notes : sequence of str
+        What was changed in reading, one phrase each; stores record it.
     """
 
     if TYPE_CHECKING:  # properties for type checkers only: at run time they could not be set on an instance
@@ -97,9 +99,14 @@ class RowSource(ABC):
         def read_profile(self) -> ReadProfile:
             """Cost of reading."""
 
+        @property
+        def notes(self) -> Sequence[str]:
+            """What was changed in reading."""
+
     else:
         dtype = np.dtype(np.float32)
         location = ids = landmarks = None
+        notes = ()
         read_profile = ReadProfile()
 
         @cached_property
@@ -205,6 +212,11 @@ class WrappedSource(RowSource):
     def read_profile(self) -> ReadProfile:
         """Cost of reading."""
         return self.source.read_profile
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was changed in reading the wrapped source."""
+        return self.source.notes
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""

@@ -12,7 +12,7 @@ from psmds_dist.core.errors import InputError
 from psmds_dist.core.sources import RowSource
 from psmds_dist.data.formats import NPY, ZIP, begins_with, is_pairs, is_phylip, lines_of
 from psmds_dist.data.pairs import open_pairs
-from psmds_dist.data.readers import hdf5, npz, phylip, table
+from psmds_dist.data.readers import hdf5, npz, phylip, table, tsplib
 from psmds_dist.data.readers.cells import Dialect
 from psmds_dist.data.readers.rows import Scan, open_text
 from psmds_dist.data.readers.text import TextFile
@@ -61,6 +61,10 @@ def _refuse_name(path: str, name: str | None) -> None:
         raise InputError(f"{path} holds one matrix, so leave {SEPARATOR}{name} out.")
 
 
+def _is_tsplib(path: str) -> bool:
+    return tsplib.is_tsplib(lines_of(path))
+
+
 def _is_phylip(path: str) -> bool:
     return is_phylip(lines_of(path))
 
@@ -94,6 +98,7 @@ READERS = (
     Reader("npy", _open_npy, lambda path: begins_with(path, NPY)),
     Reader("npz", npz.open_npz, lambda path: begins_with(path, ZIP) and bool(npz.arrays_in(path))),
     Reader("hdf5", hdf5.open_hdf5, lambda path: begins_with(path, hdf5.MAGIC)),
+    Reader("tsplib", _text("tsplib", tsplib.read_index), _is_tsplib),
     Reader("phylip", _text("phylip", phylip.read_index), _is_phylip),
     Reader("phylip-strict", _text("phylip-strict", phylip.read_strict_index)),
     Reader("pairs", _open_pairs, _is_pairs),

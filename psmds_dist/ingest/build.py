@@ -64,8 +64,8 @@ class BuildBlocks(Generic[F]):
 
     def _scan_written(self, scanner: BlockScanner[F], blocks: Sequence[int]) -> list[int]:
         """Scan the blocks that an earlier run has written, and return the others."""
-        missing = [block for block in blocks if not self.target.has(block)]
-        written = sorted(set(blocks) - set(missing))
+        written = sorted(self.target.written(blocks))
+        missing = [block for block in blocks if block not in written]
         if written:
             layout = self.source.layout
             buffer: Rows = np.empty((layout.rows, layout.columns), self.source.dtype)
@@ -223,6 +223,7 @@ def write_checked(
             ids=ids,
             metric=metric,
             source_fingerprint=source.content_id,
+            notes=source.notes,
             overwrite=overwrite,
         )
         with (

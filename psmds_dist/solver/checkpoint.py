@@ -38,6 +38,7 @@ from psmds_dist.solver.state_file import (
     write_state,
 )
 from psmds_dist.utils.locks import claim_on, exclusive_lock, require_owner
+from psmds_dist.utils.remote import require_local
 
 Say = Callable[[str], object]
 
@@ -270,6 +271,7 @@ class DirectoryCheckpoint(CheckpointStore):
         say: Say = print,
         every: float = EVERY,
     ) -> None:
+        require_local(folder, "a checkpoint")
         self.folder = Path(os.path.realpath(folder))
         self.overwrite = overwrite
         self.finished = finished
@@ -423,6 +425,7 @@ def open_checkpoint(folder: str | os.PathLike[str] | None, resume: bool) -> Iter
             raise InputError("resume=True needs the directory of a checkpoint: give checkpoint, too.")
         yield NO_CHECKPOINT
         return
+    require_local(folder, "a checkpoint")
     with exclusive_lock(folder):
         yield DirectoryCheckpoint(folder, resume=bool(resume), say=partial(warnings.warn, stacklevel=2))
 

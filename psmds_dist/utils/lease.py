@@ -24,8 +24,7 @@ What remains needs a loser that is stopped within these microseconds, and one of
 can rename back; its chunk of another source lands in a store that was begun anew at the same path; it replaces a file
 other than a state, where the last rename counts.
 
-Only local and network file systems are supported. An object store needs a `Claim` that reads and replaces an object by
-conditional writes; everything else here stays the same.
+URLs are owned by objects with the same content (`psmds_dist.utils.remote_locks`).
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ class Claim:
         """Write a heartbeat, if this is the lock file of the claim."""
         with suppress(OSError), _opened(self.file, os.O_RDWR) as handle:
             if owner_in(handle) == self.owner:
-                os.pwrite(handle, _stamp(count), len(self.owner.header()))
+                os.pwrite(handle, stamp(count), len(self.owner.header()))
 
     def _found(self) -> Owner | None:
         """Owner in the lock file; None if there is no file in its directory."""
@@ -247,7 +246,7 @@ def shows_life(file: str | os.PathLike[str]) -> bool:
 
 def write_owner(handle: int, owner: Owner) -> None:
     """Write the lock file of an owner, of which this process alone knows the name or has created it."""
-    content = owner.header() + _stamp(0)
+    content = owner.header() + stamp(0)
     if os.pwrite(handle, content, 0) != len(content):
         raise OSError("the disk is full")
 
@@ -267,7 +266,7 @@ def _content(file: str | os.PathLike[str]) -> bytes | None:
     return None
 
 
-def _stamp(count: int) -> bytes:
+def stamp(count: int) -> bytes:
     """A heartbeat: its number and time, always of the same length."""
     return f"heartbeat {count:012d} {_now()}\n".encode()
 

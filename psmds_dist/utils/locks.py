@@ -16,6 +16,8 @@ from pathlib import Path
 from psmds_dist.core.errors import StorageError
 from psmds_dist.utils import lease
 from psmds_dist.utils.lease import PREFIX, Claim, Heartbeat, Owner, fenced
+from psmds_dist.utils.remote import is_url
+from psmds_dist.utils.remote_locks import remote_claim_on, remote_lock
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +66,12 @@ _HELD: dict[Path, Held] = {}
 
 @contextmanager
 def exclusive_lock(path: str | os.PathLike[str]) -> Iterator[bool]:
-    """Own ``path``, which need not exist, and yield whether the operating system has locked it.
+    """Own ``path``, which need not exist, and yield whether nobody else can own it at the same time.
 
     The owner is named in a hidden file beside ``path``, which is locked where the file system has locks, so that it is
     released when its process ends for any reason; `psmds_dist.utils.lease` describes what holds between machines.
-    Where no such file can be made, the block runs without one. The lock is reentrant within a thread.
+    Where no such file can be made, the block runs without one. The lock is reentrant within a thread. A URL is owned by
+    an object instead (`psmds_dist.utils.remote_locks`).
 
     Raises
     ------
@@ -77,6 +80,10 @@ def exclusive_lock(path: str | os.PathLike[str]) -> Iterator[bool]:
     OwnershipLost
         At the end of the block, whatever else was raised in it, if another process has become the owner.
     """
+    if is_url(path):
+        with remote_lock(os.fspath(path)) as certain:
+            yield certain
+        return
     place = Path(os.path.realpath(path))
     if not place.name:  # the root directory; writing to it fails later with its own message
         yield False
@@ -97,7 +104,9 @@ def exclusive_lock(path: str | os.PathLike[str]) -> Iterator[bool]:
 
 
 def claim_on(path: str | os.PathLike[str]) -> Claim | None:
-    """Claim of this process on a path or on a directory above it; None without one."""
+    """Claim of this process on a URL, or on a path or a directory above it; None without one."""
+    if is_url(path):
+        return remote_claim_on(os.fspath(path))
     place = Path(os.path.realpath(path))
     held = next(filter(None, map(_HELD.get, [place, *place.parents])), None)
     return None if held is None else held.claim

@@ -1,6 +1,8 @@
 """Maps in files of other programs, read back by these."""
 
 import json
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -168,3 +170,21 @@ def test_the_command(tmp_path, monkeypatch):
     assert x1 == sorted(x1)
     assert "a map of stress has no eigenvalues" in export("m.txt", "--format", "ordination")
     assert (tmp_path / "m.txt").read_text().startswith("Eigvals\t2\n")
+
+
+def test_anndata_reads_the_map_back(tmp_path, table):
+    anndata = pytest.importorskip("anndata")
+    joined = replace(table, joined={"kind": ["x"] * len(IDS)})
+    write_map(joined, str(tmp_path / "m.h5ad"))
+    for found in (joined.to_anndata(), anndata.read_h5ad(tmp_path / "m.h5ad")):
+        assert list(found.obs_names) == IDS
+        np.testing.assert_array_equal(found.obsm["X_mds"], table.coordinates)
+        np.testing.assert_array_equal(found.obs["point_stress"], table.point_stress)
+        assert list(found.obs["kind"]) == ["x"] * len(IDS)
+
+
+def test_a_missing_anndata_is_told_with_its_command(monkeypatch, tmp_path, table):
+    monkeypatch.setitem(sys.modules, "anndata", None)
+    with pytest.raises(InputError, match=r"needs anndata: pip install 'psmds-dist\[anndata\]'"):
+        write_map(table, str(tmp_path / "m.h5ad"))
+    assert not list(tmp_path.iterdir())

@@ -19,6 +19,7 @@ from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
 from tests.benchmarks.stores import distances, half_size
 from tests.benchmarks.strings import strings
+from tests.benchmarks.text import text
 
 Case = Callable[[Settings], list[Record]]
 
@@ -36,6 +37,7 @@ CASES: dict[str, Case] = {
     "keeping": keeping,
     "distances": distances,
     "half-size": half_size,
+    "text": text,
     "planning": planning,
     "scheduler": scheduler,
     "overhead": overhead,

@@ -20,6 +20,7 @@ from scipy.spatial.distance import pdist, squareform
 from psmds_dist import InputError, PatternSearchMDS, open_rows
 from psmds_dist.data.opening import open_matrix
 from psmds_dist.data.readers import cells, unpacked
+from psmds_dist.data.store import describe
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
 
@@ -533,3 +534,87 @@ def test_many_garbled_files_are_read_or_refused(tmp_path, data):
     files = contents(tmp_path)
     kind = data.draw(st.sampled_from(sorted(files)))
     refused_or_read(written(tmp_path, garbled(files[kind], data.draw(edits)), f"garbled.{kind}"))
+
+
+def test_columns_in_another_order_are_put_right_by_name_and_recorded(tmp_path, caplog):
+    matrix = matrix_of(4)
+    text = pd.DataFrame(matrix, list("abcd"), list("abcd"))[list("dbca")].to_csv()
+    with caplog.at_level("INFO", "psmds_dist"):
+        source = open_matrix(written(tmp_path, text), "float64")
+    assert "columns were put into the order of the rows by name" in caplog.text
+    build(source, tmp_path / "m.zarr", InProcessExecutor())
+    np.testing.assert_array_equal(all_rows(open_matrix(tmp_path / "m.zarr")), matrix)
+    assert describe(tmp_path / "m.zarr")["notes"] == ["columns were put into the order of the rows by name"]
+
+
+def test_a_triangle_with_columns_in_another_order_is_refused_by_name(tmp_path):
+    path = written(tmp_path, "id,b,a,c\na,0,,\nb,1,0,\nc,2,3,0\n".replace(",,\n", "\n").replace("0,\n", "0\n"))
+    with pytest.raises(InputError, match=r"is a triangle whose columns .* row 1, 'a', is column 2"):
+        open_matrix(path)
+
+
+def test_twin_columns_are_refused_by_name(tmp_path):
+    path = written(tmp_path, "id,a,b,b\na,0,1,2\nb,1,0,3\nc,2,3,0\n")
+    with pytest.raises(InputError, match="has 2 columns of the name 'b'"):
+        open_matrix(path)
+
+
+# tsplib --------------------------------------------------------------------------------------------------------------
+
+LISTED = {
+    "FULL_MATRIX": lambda d: d.ravel(),
+    "UPPER_ROW": lambda d: d[np.triu_indices(len(d), 1)],
+    "LOWER_ROW": lambda d: d[np.tril_indices(len(d), -1)],
+    "UPPER_DIAG_ROW": lambda d: d[np.triu_indices(len(d))],
+    "LOWER_DIAG_ROW": lambda d: d[np.tril_indices(len(d))],
+    "UPPER_DIAG_COL": lambda d: d.T[np.tril_indices(len(d))],
+    "LOWER_COL": lambda d: d.T[np.triu_indices(len(d), 1)],
+}
+
+
+def tsplib(matrix, kind, wrap, end="\n", **fields):
+    header = {"NAME": "made", "TYPE": "TSP", "COMMENT": "1: of 2", "DIMENSION": len(matrix), **fields}
+    header = {"EDGE_WEIGHT_TYPE": "EXPLICIT", "EDGE_WEIGHT_FORMAT": kind, **header}
+    cells = [repr(value) for value in LISTED[kind](np.asarray(matrix)).tolist()]
+    lines = ["  ".join(cells[k : k + wrap]) for k in range(0, len(cells), wrap)]
+    top = [f"{key}: {value}" if key != "TYPE" else f"{key} : {value}" for key, value in header.items()]
+    return end.join([*top, "EDGE_WEIGHT_SECTION", *lines, "DISPLAY_DATA_SECTION", "1 2.0 3.0", "EOF", ""])
+
+
+@pytest.mark.parametrize("kind", LISTED)
+@pytest.mark.parametrize("wrap", [1, 7, 1000])
+def test_explicit_tables_of_tsplib(tmp_path, kind, wrap):
+    for n in (2, 3, 9):
+        matrix = matrix_of(n)
+        check(written(tmp_path, tsplib(matrix, kind, wrap)), matrix, None)
+    check(written(tmp_path, tsplib(matrix, kind, wrap, "\r\n")), matrix, None, "tsplib")
+
+
+def test_a_table_of_tsplib_as_it_is_published(tmp_path):
+    text = """NAME: gr5
+TYPE: TSP
+COMMENT: 5-city problem
+DIMENSION: 5
+EDGE_WEIGHT_TYPE: EXPLICIT
+EDGE_WEIGHT_FORMAT: LOWER_DIAG_ROW
+EDGE_WEIGHT_SECTION
+ 0 633 0 257 390 0 91 661 228 0 412 227
+ 169 383 0
+EOF
+"""
+    expected = [[0, 633, 257, 91, 412], [633, 0, 390, 661, 227], [257, 390, 0, 228, 169], [91, 661, 228, 0, 383]]
+    check(written(tmp_path, text), [*expected, [412, 227, 169, 383, 0]], None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"DIMENSION": 4}, "has 3 numbers in its EDGE_WEIGHT_SECTION instead of 6"),
+        ({"DIMENSION": "many"}, "has DIMENSION 'many'"),
+        ({"EDGE_WEIGHT_TYPE": "EUC_2D"}, "lists no distances; save its coordinates"),
+        ({"EDGE_WEIGHT_FORMAT": "FUNCTION"}, "has EDGE_WEIGHT_FORMAT 'FUNCTION', but needs one of FULL_MATRIX"),
+    ],
+)
+def test_faults_of_tables_of_tsplib_are_told(tmp_path, fields, told):
+    with pytest.raises(InputError, match=told):
+        open_matrix(written(tmp_path, tsplib(matrix_of(3), "UPPER_ROW", 7, **fields)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,10 @@ from psmds_dist.data.sources import file_identity
 
 COPIES = 4
 """Times that text is held while it is parsed: as read, as one column, and its numbers in float64 twice."""
+
+SORTED = "columns were put into the order of the rows by name"
+
+log = logging.getLogger(__name__)
 
 Scan = Callable[[TextFile], Index]
 
@@ -62,6 +67,11 @@ class TextRows(RowSource):
     def ids(self) -> Sequence[str] | None:
         """Names of the points."""
         return self.text.index.names
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Whether columns were put into the order of rows."""
+        return () if self.text.index.columns is None else (SORTED,)
 
     def __getstate__(self) -> object:
         """Pickle without the index."""
@@ -110,6 +120,8 @@ def open_text(path: str, scan: Scan, dtype: str, kind: str) -> RowSource:
     file = TextFile(path)
     text = TextMatrix(file, scan(file))
     content, rows = f"{kind} {identity} {dtype}", text.index.rows
+    if text.index.columns is not None:
+        log.info("%s: %s", path, SORTED)
     if text.index.form.side is not None:
         return unpack_triangle(text, np.dtype(dtype), content)
     longest = max((row.end - row.start for row in rows), default=0)

@@ -77,8 +77,19 @@ def read_index(file: TextFile, dialect: Dialect | None = None) -> Index:
     if names and columns and _lacks_first_row(rows, names, columns):
         names, columns = [columns[0], *names], None
         rows = [Row(rows[0].line, rows[0].start, rows[0].start, 0), *rows]
-    form = form_of(rows, file.path)
-    return Index(rows, dialect, form, *reconciled(names, columns, file.path))
+    form, (names, order) = form_of(rows, file.path), reconciled(names, columns, file.path)
+    if order is not None and form.side is not None and names:
+        _refuse_order(names, order, file.path)
+    return Index(rows, dialect, form, names, order)
+
+
+def _refuse_order(names: Sequence[str], order: Sequence[int], path: str) -> None:
+    """Refuse a triangle whose columns are in another order than its rows: half of its pairs would be elsewhere."""
+    k = next(k for k, column in enumerate(order) if column != k)
+    raise InputError(
+        f"{path} is a triangle whose columns are in another order than its rows: row {k + 1}, {names[k]!r}, is column "
+        f"{order[k] + 1}. Write both in one order, or the whole matrix."
+    )
 
 
 def sniff(file: TextFile) -> Dialect:

@@ -9,8 +9,9 @@ from typing import Any, cast
 import zarr
 from zarr.storage import LocalStore
 
-from psmds_dist.data.store.header import KEY, Header, directory
+from psmds_dist.data.store.header import KEY, Header, location, store_at
 from psmds_dist.data.store.integrity import digest
+from psmds_dist.data.store.remote import RemoteStore
 
 Node = zarr.Array[Any] | zarr.Group
 
@@ -33,10 +34,10 @@ def save_check(node: Node, fingerprint: str, check: Mapping[str, Any]) -> bool:
         False where attributes cannot be written, or where a later change of the store would go unnoticed because
         its files cannot be listed.
     """
-    if not isinstance(node.store, LocalStore):
+    if not isinstance(node.store, LocalStore | RemoteStore):
         return False
     try:
-        writable = zarr.open(str(directory(node)), mode="r+")
+        writable = zarr.open(store_at(location(node), writable=True), mode="r+")
         kept = cast("Header", writable.attrs.get(KEY, {}))
         plain = json.loads(json.dumps(dict(check)))
         writable.attrs[KEY] = {**kept, "check": plain, "checked": digest(fingerprint, plain)}

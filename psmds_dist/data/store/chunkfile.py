@@ -25,8 +25,11 @@ from psmds_dist.utils.locks import require_owner
 
 CHECKSUM_BYTES = 4
 
-_METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"})
+METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"})
 _PIECE = 1 << 18
+
+Chunks = Mapping[str, tuple[int, int | str]]
+"""Size and time of change, or version, of what chunks lie in."""
 
 HALF = re.compile(r"(zarr|c|\d+)(\.\d+)*\.[0-9a-f]{32}\.partial")
 """Names under which Zarr writes metadata and chunks before it renames them."""
@@ -162,12 +165,12 @@ def _list_into(found: dict[str, tuple[int, int]], directory: Path | str, prefix:
         for entry in entries:
             if entry.is_dir():
                 _list_into(found, entry.path, f"{prefix}{entry.name}/")
-            elif entry.name not in _METADATA and not entry.name.endswith(".partial"):
+            elif entry.name not in METADATA and not entry.name.endswith(".partial"):
                 status = entry.stat()
                 found[prefix + entry.name] = status.st_size, status.st_mtime_ns
 
 
-def fold(chunks: Mapping[str, tuple[int, int]]) -> str:
+def fold(chunks: Chunks) -> str:
     """Text that changes when any chunk file does."""
     return "\n".join(f"{key} {size} {changed}" for key, (size, changed) in sorted(chunks.items()))
 

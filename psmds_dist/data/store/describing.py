@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,9 @@ from psmds_dist.data.store.opening import (
     sparse_within,
 )
 from psmds_dist.data.store.reading import PANEL, ZarrRows
+from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.data.store.results import KIND, read_result
+from psmds_dist.utils.remote import is_url
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "direct reads": "yes" if rows.direct else "no, through zarr",
         "reads a pass": _passes(rows.read_profile.read_amplification),
         "ids": rows.ids is not None,
-        **{key: value for key, value in header.items() if key in ("metric", "source", "versions")},
+        **{key: value for key, value in header.items() if key in ("metric", "source", "notes", "versions")},
         "checked": "no" if facts is None else facts,
     }
 
@@ -84,13 +87,23 @@ def facts_at(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def unfinished_at(path: str | os.PathLike[str]) -> Unfinished | None:
     """How much is written of the unfinished store at a path; None where there is no such store."""
-    place = Path(os.path.realpath(path))
+    place = os.fspath(path) if is_url(path) else os.path.realpath(path)
     header = header_at(place)
     if header.get("status") != "building":
         return None
-    chunks = list_chunks(place / header["kind"])
-    times = [changed / 1e9 for _, changed in chunks.values()] or [(place / "zarr.json").stat().st_mtime]
+    chunks, begun = _written_in(place, header["kind"])
+    times = list(chunks.values()) or [begun]
     return Unfinished(len(chunks), -(-int(header["n"]) // int(header["chunk_rows"])), min(times), max(times))
+
+
+def _written_in(place: str, kind: str) -> tuple[dict[str, float], float]:
+    """Time at which each chunk of a store was written, and at which the store was begun, in seconds since 1970."""
+    if is_url(place):
+        times = RemoteStore(place).times()
+        chunks = {name: time for name, time in times.items() if re.fullmatch(rf"{kind}/c[./].*", name)}
+        return chunks, times.get("zarr.json", 0.0)
+    found = {name: changed / 1e9 for name, (_, changed) in list_chunks(Path(place, kind)).items()}
+    return found, Path(place, "zarr.json").stat().st_mtime
 
 
 def _rounding(rows: ZarrRows, facts: dict[str, Any] | None) -> dict[str, Any]:

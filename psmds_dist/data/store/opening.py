@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -17,10 +16,11 @@ from zarr.errors import NodeNotFoundError, ZarrUserWarning
 from zarr.storage import LocalStore
 
 from psmds_dist.core.errors import DamagedDataError
-from psmds_dist.core.types import InputError
+from psmds_dist.core.types import InputError, StorageError
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.encoding import encoding_of
 from psmds_dist.data.formats import NPY, begins_with, other_format
+from psmds_dist.data.store.chunkfile import Chunks
 from psmds_dist.data.store.decoding import bounded, most_stored
 from psmds_dist.data.store.header import (
     FORMAT,
@@ -34,7 +34,9 @@ from psmds_dist.data.store.header import (
     read_header,
 )
 from psmds_dist.data.store.integrity import require_seal
-from psmds_dist.data.store.reading import ARRAY, PANEL, ZarrRows, files_of, fingerprint
+from psmds_dist.data.store.reading import ARRAY, PANEL, ZarrRows, files_of, fingerprint, grid_of
+from psmds_dist.data.store.remote import RemoteStore
+from psmds_dist.utils.remote import parent_of
 
 MOST_CHUNKS = 10**8
 """Chunks of an array that can be counted in a minute or two; what has more is refused at once."""
@@ -167,10 +169,12 @@ def dissimilarities_within(group: zarr.Group) -> list[str]:
     return [name for name in fitting if not is_anndata(group) or name.startswith("obsp/")]
 
 
-def _members(group: zarr.Group) -> list[tuple[str, zarr.Array[Any] | zarr.Group]]:
+def _members(group: zarr.Group, depth: int | None = None) -> list[tuple[str, zarr.Array[Any] | zarr.Group]]:
+    if isinstance(group.store, RemoteStore):
+        group.store.require_listing()
     with damage_told(location(group)), warnings.catch_warnings():
         warnings.simplefilter("ignore", ZarrUserWarning)  # other things may lie in the directory
-        return sorted(group.members(max_depth=None), key=itemgetter(0))
+        return sorted(group.members(max_depth=depth), key=itemgetter(0))
 
 
 def shape_at(path: str | os.PathLike[str] | zarr.Array[Any]) -> tuple[int, ...] | None:
@@ -186,6 +190,7 @@ def _opened(path: str | os.PathLike[str] | zarr.Array[Any], dtype: str | None, k
     array, group = _find(path, kind)
     where = location(array)
     _require_shape(array, where, kind)
+    _require_countable(array, where)
     chunks = files_of(array)
     _require_readable(array, chunks, where)
     _require_complete(array, chunks, where)
@@ -225,7 +230,7 @@ def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
     place = os.fspath(path)
     try:
         return open_node(place)
-    except InputError:
+    except (InputError, StorageError):
         raise
     except (NodeNotFoundError, FileNotFoundError, NotADirectoryError):
         if os.path.isfile(place) and not begins_with(place, NPY):
@@ -249,8 +254,8 @@ def _reopen(array: zarr.Array[Any]) -> zarr.Array[Any]:
 
 def _owner(array: zarr.Array[Any]) -> zarr.Group | None:
     """Return our group around an array that was opened by itself."""
-    place = Path(location(array))
-    return open_ours(str(place.parent)) if place.name in _NOUNS else None
+    place = location(array)
+    return open_ours(parent_of(place)) if os.path.basename(place) in _NOUNS else None
 
 
 def _require_usable(group: zarr.Group, kind: _Kind) -> zarr.Group:
@@ -273,9 +278,7 @@ def _require_usable(group: zarr.Group, kind: _Kind) -> zarr.Group:
 
 
 def _arrays(group: zarr.Group) -> list[zarr.Array[Any]]:
-    with damage_told(location(group)), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ZarrUserWarning)  # other things may lie in the directory
-        return [array for _, array in group.arrays()]
+    return [node for name, node in _members(group, depth=0) if isinstance(node, zarr.Array)]
 
 
 def _array_in(group: zarr.Group, kind: _Kind) -> zarr.Array[Any]:
@@ -302,31 +305,29 @@ def _require_shape(array: zarr.Array[Any], where: str, kind: _Kind) -> None:
         raise InputError(f"{where} holds {array.dtype}, but needs floats or integers; convert it.")
 
 
-def _require_readable(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]], where: str) -> None:
-    """Refuse chunks that are too many to be told apart, or that no memory is planned for."""
-    count = math.prod(_grid(array))
+def _require_countable(array: zarr.Array[Any], where: str) -> None:
+    """Refuse chunks that are too many to be told apart."""
+    count = math.prod(grid_of(array))
     if count > MOST_CHUNKS:
         raise InputError(
             f"{where} is cut into {count:.3g} chunks of {array.chunks}, but at most {MOST_CHUNKS:.0e} can be read: "
             "write it in larger chunks."
         )
+
+
+def _require_readable(array: zarr.Array[Any], chunks: Chunks, where: str) -> None:
+    """Refuse chunks that no memory is planned for."""
     most = most_stored(array)
     large = [key for key, (size, _) in chunks.items() if size > most]
-    if large and isinstance(array.store, LocalStore):
+    if large and isinstance(array.store, LocalStore | RemoteStore):
         raise DamagedDataError(
             f"the store is damaged: the chunk file {large[0]} of {where} has {chunks[large[0]][0]:,} bytes, but at "
             f"most {most:,} are expected; restore it from a copy, or build the store anew."
         )
 
 
-def _grid(array: zarr.Array[Any]) -> tuple[int, int]:
-    """Chunks, or shards, down and across."""
-    unit = array.shards or array.chunks
-    return -(-int(array.shape[0]) // int(unit[0])), -(-int(array.shape[1]) // int(unit[1]))
-
-
 def _require_complete(array: zarr.Array[Any], chunks: Mapping[str, object], where: str) -> None:
-    unit, grid = array.shards or array.chunks, _grid(array)
+    unit, grid = array.shards or array.chunks, grid_of(array)
     missing = math.prod(grid) - _count_written(array, chunks, grid)
     # a corner of one diagonal cell is zero, and zarr leaves out chunks that hold nothing but their fill value
     square = array.shape[0] == array.shape[1]
@@ -340,7 +341,7 @@ def _require_complete(array: zarr.Array[Any], chunks: Mapping[str, object], wher
 
 
 def _count_written(array: zarr.Array[Any], chunks: Mapping[str, object], grid: tuple[int, int]) -> int:
-    if isinstance(array.store, LocalStore):
+    if isinstance(array.store, LocalStore | RemoteStore):
         if math.prod(grid) > len(chunks) + COUNTED:
             return len(chunks)
         key = array.metadata.encode_chunk_key

@@ -6,9 +6,9 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.types import InputError, StorageError
@@ -16,6 +16,7 @@ from psmds_dist.data.store.chunkfile import HALF
 from psmds_dist.data.store.header import Header, header_at
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS
 from psmds_dist.utils.atomic import folder_above, sibling
+from psmds_dist.utils.remote import is_url, require_local
 
 PathLike = str | os.PathLike[str]
 
@@ -32,8 +33,9 @@ def place_of(target: PathLike) -> Path:
     Raises
     ------
     InputError
-        If no directory can be created or replaced there.
+        If no directory can be created or replaced there, as at a URL.
     """
+    require_local(target, "a map")
     place = Path(os.path.abspath(target))
     if place.is_symlink():  # otherwise kept: other machines may reach the directory by another link
         place = Path(os.path.realpath(place))
@@ -60,9 +62,9 @@ def require_apart(target: PathLike, *others: PathLike | None) -> None:
     *others : path or None
         Inputs and other outputs.
     """
-    place = Path(os.path.realpath(target))
+    place = _resolved(target)
     for other in [other for other in others if other is not None]:
-        there = Path(os.path.realpath(other))
+        there = _resolved(other)
         if there == place:
             raise InputError(f"{os.fspath(target)} is given twice; choose another path for the output.")
         if there.is_relative_to(place):
@@ -71,9 +73,14 @@ def require_apart(target: PathLike, *others: PathLike | None) -> None:
             )
         if place.is_relative_to(there):
             raise _inside(target, os.fspath(other))
-    for folder in place.parents:
+    for folder in place.parents if isinstance(place, Path) else ():
         if (folder / "zarr.json").exists() and header_at(folder):
             raise _inside(target, str(folder))
+
+
+def _resolved(path: PathLike) -> PurePath:
+    """A path without symbolic links, or a URL as a path."""
+    return PurePosixPath(path) if is_url(path) else Path(os.path.realpath(path))
 
 
 def _inside(target: PathLike, folder: str) -> InputError:
@@ -117,23 +124,40 @@ def _unwritable(above: Path, place: Path) -> str | None:
 def require_ours(place: Path, kind: str) -> Header:
     """Return the header of what may be replaced at a path; reject what psmds did not write, or what contains it."""
     header = header_at(place)
+    _require_kind(place, header, kind)
+    _require_no_others(place, header, kind, _names_in(place))
+    return header
+
+
+def require_ours_at(url: str, kind: str, objects: Iterable[str]) -> Header:
+    """Return the header of what may be replaced at a URL, as `require_ours`; empty where it is only begun."""
+    header = header_at(url)
+    if header or "zarr.json" in objects:  # written last
+        _require_kind(url, header, kind)
+    _require_no_others(url, header, kind, objects)
+    return header
+
+
+def _require_kind(place: Path | str, header: Header, kind: str) -> None:
     if header.get("kind") != kind:
         raise InputError(
             f"{place} exists and is not a {NOUNS.get(kind, kind)}; it will not be overwritten. Choose another path or "
             "remove it."
         )
+
+
+def _require_no_others(place: Path | str, header: Header, kind: str, inside: Iterable[str]) -> None:
+    """Refuse a store or result among whose files and directories are some that do not belong to it."""
     names = {part for name in header.get("arrays", ()) for part in name.split("/")} | {kind, IDS, LANDMARKS}
-    if other := next(_others(place, names), None):
+    unknown = (path for path in inside if any(p not in names and not PARTS.fullmatch(p) for p in path.split("/")))
+    if other := next(unknown, None):
         raise InputError(
             f"{place} contains {other}, which psmds did not write; it will not be overwritten. Move that file away or "
             "choose another path."
         )
-    return header
 
 
-def _others(place: Path, names: set[str]) -> Iterator[Path]:
-    """Files and directories in a store or result that do not belong to it."""
+def _names_in(place: Path) -> Iterator[str]:
+    """Files and directories under a directory, those above before those inside."""
     for folder, folders, files in os.walk(place):
-        for name in folders + files:
-            if name not in names and not PARTS.fullmatch(name):
-                yield Path(folder, name).relative_to(place)
+        yield from (Path(folder, name).relative_to(place).as_posix() for name in folders + files)

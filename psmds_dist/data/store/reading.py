@@ -16,14 +16,15 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import LocalStore, ZipStore
 
-from psmds_dist.core.errors import DamagedDataError
+from psmds_dist.core.errors import DamagedDataError, StorageError
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Ints, Rows
 from psmds_dist.data.encoding import Encoding
 from psmds_dist.data.store.check_cache import load_check, save_check
-from psmds_dist.data.store.chunkfile import ChunkFile, fold, list_chunks, rows_of
+from psmds_dist.data.store.chunkfile import METADATA, ChunkFile, Chunks, fold, list_chunks, rows_of
 from psmds_dist.data.store.header import ZARR_ERRORS, Header, directory, location, read_header
 from psmds_dist.data.store.integrity import listed
+from psmds_dist.data.store.remote import AHEAD_BYTES, RemoteStore
 from psmds_dist.utils.pickling import PickledOnce
 
 ARRAY = "dissimilarities"
@@ -35,17 +36,36 @@ STRIP_BYTES = 8_000_000
 """Stored bytes that are decoded at a time, or one chunk where that is more."""
 
 
-def files_of(array: zarr.Array[Any]) -> Mapping[str, tuple[int, int]]:
-    """Size and time of change in nanoseconds of the files that chunks lie in, as far as they can be seen."""
+def files_of(array: zarr.Array[Any]) -> Chunks:
+    """Size and time of change in nanoseconds, or version, of what chunks lie in, as far as it can be seen."""
     if isinstance(array.store, LocalStore):
         return list_chunks(directory(array))
+    if isinstance(array.store, RemoteStore):
+        return objects_of(array, array.store)
     if isinstance(array.store, ZipStore) and array.store.read_only:
         status = os.stat(array.store.path)
         return {str(array.store.path): (status.st_size, status.st_mtime_ns)}
     return {}
 
 
-def fingerprint(array: zarr.Array[Any], chunks: Mapping[str, tuple[int, int]]) -> str:
+def objects_of(array: zarr.Array[Any], store: RemoteStore) -> Chunks:
+    """Size and version of the objects that hold chunks, by their names in the array."""
+    start = f"{array.path}/".lstrip("/")
+    if store.supports_listing:
+        found = store.objects(array.path)
+    else:
+        names = (start + array.metadata.encode_chunk_key((int(i), int(j))) for i, j in np.ndindex(*grid_of(array)))
+        found = store.look_at(names)
+    return {key.removeprefix(start): state for key, state in found.items() if os.path.basename(key) not in METADATA}
+
+
+def grid_of(array: zarr.Array[Any]) -> tuple[int, int]:
+    """Chunks, or shards, down and across."""
+    unit = array.shards or array.chunks
+    return -(-int(array.shape[0]) // int(unit[0])), -(-int(array.shape[1]) // int(unit[1]))
+
+
+def fingerprint(array: zarr.Array[Any], chunks: Chunks) -> str:
     """Identity of an array that has these chunk files, of sizes and times."""
     described = {key: value for key, value in array.metadata.to_dict().items() if key != "attributes"}
     text = json.dumps(described, sort_keys=True, default=str) + fold(chunks)
@@ -122,7 +142,9 @@ class ZarrRows(PickledOnce, RowSource):
         height, width = self.array.chunks
         chunk = height * width * self.array.dtype.itemsize
         across = -(-self.shape[1] // width)
-        return int(3 * min(across * chunk, max(chunk, STRIP_BYTES)) + 2 * min(across * chunk, STRIP_BYTES))
+        decoded = 3 * min(across * chunk, max(chunk, STRIP_BYTES)) + 2 * min(across * chunk, STRIP_BYTES)
+        ahead = min(self.array.nbytes, max(chunk, AHEAD_BYTES)) if isinstance(self.array.store, RemoteStore) else 0
+        return int(decoded + ahead)
 
     @cached_property
     def direct(self) -> bool:
@@ -181,6 +203,17 @@ class ZarrRows(PickledOnce, RowSource):
                 start = chunk * height
                 first, last = max(lo, start), min(hi, start + height)
                 chunk_file(self.array, chunk, self.encoding).prefetch(first - start, last - first)
+        elif isinstance(self.array.store, RemoteStore) and self.array.shards is None:
+            self._fetch_ahead(lo, hi, self.array.store)
+
+    def _fetch_ahead(self, lo: int, hi: int, store: RemoteStore) -> None:
+        """Begin to fetch the chunks of rows ``lo`` to ``hi``."""
+        array, height = self.array, int(self.array.chunks[0])
+        nbytes = int(np.prod(array.chunks)) * array.dtype.itemsize
+        for down in range(lo // height, -(-hi // height)):
+            for across in range(grid_of(array)[1]):
+                key = array.metadata.encode_chunk_key((down, across))
+                store.prefetch(f"{array.path}/{key}".lstrip("/"), nbytes)
 
     def read_columns(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, each as a row."""
@@ -240,6 +273,8 @@ class ZarrRows(PickledOnce, RowSource):
     def _explained(self, read: Callable[[], Any], where: str) -> np.ndarray[Any, Any]:
         try:
             return np.asarray(read())
+        except StorageError:
+            raise
         except ZARR_ERRORS as error:
             raise DamagedDataError(
                 f"the store {self.location} is damaged or cannot be read in {where} ({error}); restore it from a "

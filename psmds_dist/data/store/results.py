@@ -24,6 +24,7 @@ from psmds_dist.data.store.reading import IDS
 from psmds_dist.data.store.writing import versions, write_ids
 from psmds_dist.utils.atomic import atomic_directory, is_free
 from psmds_dist.utils.locks import require_owner
+from psmds_dist.utils.remote import absolute
 
 KIND = "result"
 
@@ -139,7 +140,7 @@ def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], l
 
     A result that is replaced meanwhile is read again, so that its parts are consistent.
     """
-    place = Path(os.path.abspath(path))
+    place = absolute(path)
     for left in reversed(range(ATTEMPTS)):
         seen = _identity(place)
         try:
@@ -155,20 +156,22 @@ def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], l
     )
 
 
-def _identity(place: Path) -> tuple[int, int] | None:
-    """Inode and change time, which differ after a directory is replaced; None if there is none."""
+def _identity(place: str) -> tuple[int, int] | None:
+    """Inode and change time, which differ after a directory is replaced; None if there is none, as for a URL."""
     try:
-        status = place.stat()
+        status = os.stat(place)
     except OSError:
         return None
     return status.st_ino, status.st_ctime_ns
 
 
-def _read(place: Path) -> tuple[Arrays, dict[str, Any], list[str] | None]:
-    group = open_ours(str(place))
+def _read(place: str) -> tuple[Arrays, dict[str, Any], list[str] | None]:
+    group = open_ours(place)
     header = {} if group is None else read_header(group)
     if group is None or header["kind"] != KIND:
-        there = f"holds {header['kind']}" if header else "is not a result" if place.exists() else "does not exist"
+        there = (
+            f"holds {header['kind']}" if header else "is not a result" if os.path.exists(place) else "does not exist"
+        )
         raise InputError(f"{place} {there}; give the result of a fit.")
     require_seal(group)
     arrays = _Parts(place, {name: _values(group, name, place) for name in header["arrays"] if name != IDS})
@@ -180,7 +183,7 @@ def _read(place: Path) -> tuple[Arrays, dict[str, Any], list[str] | None]:
 class _Parts(dict[str, Any]):
     """Parts of a result by name; a missing one is an error."""
 
-    def __init__(self, place: Path, parts: Mapping[str, Any]) -> None:
+    def __init__(self, place: str, parts: Mapping[str, Any]) -> None:
         super().__init__(parts)
         self._place = place
 
@@ -188,7 +191,7 @@ class _Parts(dict[str, Any]):
         raise _damaged(self._place, f"{name} is missing")
 
 
-def _values(group: zarr.Group, name: str, place: Path) -> np.ndarray[Any, Any]:
+def _values(group: zarr.Group, name: str, place: str) -> np.ndarray[Any, Any]:
     with damage_told(f"{place}/{name}"):
         array = cast("zarr.Array[Any]", group[name])
         if array.nchunks_initialized < array.nchunks:
@@ -196,5 +199,5 @@ def _values(group: zarr.Group, name: str, place: Path) -> np.ndarray[Any, Any]:
         return np.asarray(array[()])
 
 
-def _damaged(place: Path, what: str) -> DamagedDataError:
+def _damaged(place: str, what: str) -> DamagedDataError:
     return DamagedDataError(f"the result {place} is damaged: {what}; restore it from a copy or rerun the fit.")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import zarr
@@ -14,11 +15,12 @@ import zarr
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError, Ints, Rows, StorageError
 from psmds_dist.data.encoding import Encoding
-from psmds_dist.data.store.chunkfile import remove_partial, rows_of
-from psmds_dist.data.store.header import KEY, directory, read_header
+from psmds_dist.data.store.chunkfile import CHECKSUM_BYTES, remove_partial, rows_of
+from psmds_dist.data.store.header import KEY, directory, read_header, store_at
 from psmds_dist.data.store.integrity import listed, sealed
 from psmds_dist.data.store.opening import open_panel, open_rows
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS, ZarrRows, chunk_file
+from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.utils.atomic import remove
 from psmds_dist.utils.lease import Claim, fenced
 
@@ -64,12 +66,16 @@ class Target(RowSource):
     @cached_property
     def landmarks(self) -> Ints | None:
         """Rows of the landmarks of a panel, when they are among the points."""
-        rows = listed(zarr.open_group(self.path, mode="r"), LANDMARKS)
+        rows = listed(zarr.open_group(store_at(self.path), mode="r"), LANDMARKS)
         return None if rows is None else rows.astype(np.int64)
+
+    def written(self, blocks: Sequence[int]) -> set[int]:
+        """Return those of some blocks that are written."""
+        return {block for block in blocks if chunk_file(self.array, block, self.encoding).exists()}
 
     def has(self, block: int) -> bool:
         """Whether a block is written."""
-        return chunk_file(self.array, block, self.encoding).exists()
+        return block in self.written([block])
 
     def write(self, block: int, rows: Rows) -> None:
         """Write a block: one whole chunk, which appears at once or not at all."""
@@ -80,6 +86,8 @@ class Target(RowSource):
         with fenced(self.claim):
             try:
                 self.array[lo:hi] = self.encoding.encode(rows)
+            except StorageError:
+                raise
             except OSError as error:
                 reason = error.strerror or error
                 raise StorageError(
@@ -110,6 +118,10 @@ class Target(RowSource):
         """Remove the unfinished store."""
         remove(Path(self.path))
 
+    def _tidy(self) -> None:
+        """Remove what workers that were killed have left."""
+        remove_partial(directory(self.array))
+
     def finish(self, check: Mapping[str, Any]) -> None:
         """Declare the store complete and keep the result of its check."""
         with fenced(self.claim):
@@ -117,8 +129,8 @@ class Target(RowSource):
 
     def _complete(self) -> str:
         """Declare the store complete, and return its kind."""
-        remove_partial(directory(self.array))  # left by workers that were killed
-        group = zarr.open_group(self.path, mode="r+")
+        self._tidy()
+        group = zarr.open_group(store_at(self.path, writable=True), mode="r+")
         header = {**read_header(group), "status": "complete"}
         kind = str(header["kind"])
         if kind == ARRAY:
@@ -126,3 +138,25 @@ class Target(RowSource):
         others = [name for name in (IDS, LANDMARKS) if header.get(name) is not None]
         group.attrs[KEY] = sealed(group, header, arrays=[kind, *others])
         return kind
+
+
+class RemoteTarget(Target):
+    """A store or panel that is being built at a URL, each chunk as one object."""
+
+    @property
+    def _store(self) -> RemoteStore:
+        return cast("RemoteStore", self.array.store)
+
+    def written(self, blocks: Sequence[int]) -> set[int]:
+        """Return those of some blocks that are written, in full."""
+        whole = math.prod(self.array.chunks) * self.array.dtype.itemsize + CHECKSUM_BYTES
+        keys = {f"{self.array.path}/{self.array.metadata.encode_chunk_key((block, 0))}": block for block in blocks}
+        return {keys[key] for key, (size, _) in self._store.look_at(keys).items() if size == whole}
+
+    def discard(self) -> None:
+        """Remove the unfinished store."""
+        with fenced(self.claim):
+            self._store.remove_all()
+
+    def _tidy(self) -> None:
+        """Nothing is left: objects appear at once or not at all."""

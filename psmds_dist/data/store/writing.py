@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,13 @@ from psmds_dist.data.encoding import Encoding
 from psmds_dist.data.store.chunkfile import list_chunks, remove_partial
 from psmds_dist.data.store.header import FORMAT, KEY, PART_OF_STORE, Header, directory, header_at
 from psmds_dist.data.store.integrity import digest_of_list
-from psmds_dist.data.store.paths import place_of, require_ours, require_writable
+from psmds_dist.data.store.paths import place_of, require_ours, require_ours_at, require_writable
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS, PANEL
-from psmds_dist.data.store.targets import Target
+from psmds_dist.data.store.remote import RemoteStore
+from psmds_dist.data.store.targets import RemoteTarget, Target
 from psmds_dist.utils.atomic import atomic_directory, is_free
 from psmds_dist.utils.locks import claim_on
+from psmds_dist.utils.remote import is_url
 
 
 def create(
@@ -36,14 +40,15 @@ def create(
     ids: Sequence[str] | None = None,
     metric: str | None = None,
     source_fingerprint: str = "",
+    notes: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Target:
     """Begin a store or panel, or go on with one of the same source, which an earlier run has left or finished.
 
     Parameters
     ----------
-    path : path
-        A directory.
+    path : path or URL
+        A directory, or where its objects are.
     n : int
         Number of points.
     dtype : {"float32", "float64"} or Encoding
@@ -58,6 +63,8 @@ def create(
         Name of the metric the dissimilarities come from.
     source_fingerprint : str
         Identity of what the store is built from: only the same source goes on with a store.
+    notes : sequence of str
+        What was changed in reading the source, for the record.
     overwrite : bool
         Whether one that is there already, finished or of another source, is removed first. Nothing but a store or
         panel, whichever is to be written, is ever removed.
@@ -68,18 +75,25 @@ def create(
     """
     rows = None if landmarks is None or width is None else check_landmarks(landmarks, n, width)
     encoding = dtype if isinstance(dtype, Encoding) else Encoding(np.dtype(dtype))
-    wanted = {"n": n, **encoding.facts, "metric": metric, "source": source_fingerprint}
-    if width is None:
-        described: Header = {"kind": ARRAY, **wanted}
-    else:
-        described = {"kind": PANEL, **wanted, "width": width, "landmarks": digest_of_list(rows)}
-    place = place_of(path)
-    array = _begin(place, described, encoding, Layout(n, width), ids, rows, overwrite=overwrite)
+    layout = Layout(n, width)
+    wanted: Header = {"kind": ARRAY, "n": n, **encoding.facts, "metric": metric, "source": source_fingerprint}
+    if width is not None:
+        wanted |= {"kind": PANEL, "width": width, "landmarks": digest_of_list(rows)}
+    wanted |= {"chunk_rows": layout.rows, "ids": digest_of_list(ids), **({"notes": list(notes)} if notes else {})}
+    write = partial(_lay_out, wanted=wanted, encoding=encoding, layout=layout, ids=ids, landmarks=rows)
+    if is_url(path):
+        url = os.fspath(path).rstrip("/")
+        begun = _begin_at(RemoteStore(url, read_only=False), wanted, write, overwrite=overwrite)
+        return RemoteTarget(url, begun, source_fingerprint, encoding, claim_on(url))
+    place, nbytes = place_of(path), layout.n * layout.columns * encoding.dtype.itemsize
+    array = _begin(place, wanted, write, nbytes, overwrite=overwrite)
     return Target(str(place), array, source_fingerprint, encoding, claim_on(place))
 
 
 def is_unfinished(path: str | os.PathLike[str]) -> bool:
     """Whether there is an unfinished store with some chunks, which `create` goes on with."""
+    if is_url(path):
+        return header_at(os.fspath(path)).get("status") == "building"
     place = Path(os.path.realpath(path))
     header = header_at(place)
     return header.get("status") == "building" and bool(list_chunks(place / header["kind"]))
@@ -87,42 +101,52 @@ def is_unfinished(path: str | os.PathLike[str]) -> bool:
 
 def is_begun(path: str | os.PathLike[str]) -> bool:
     """Whether there is an unfinished store, perhaps without any chunks yet."""
-    return header_at(Path(os.path.realpath(path))).get("status") == "building"
+    place = os.fspath(path) if is_url(path) else os.path.realpath(path)
+    return header_at(place).get("status") == "building"
 
 
 def _begin(
-    place: Path,
-    described: Mapping[str, Any],
-    encoding: Encoding,
-    layout: Layout,
-    ids: Sequence[str] | None,
-    landmarks: Ints | None,
-    *,
-    overwrite: bool,
+    place: Path, wanted: Header, write: Callable[[Path], None], nbytes: int, *, overwrite: bool
 ) -> zarr.Array[Any]:
-    wanted = {**described, "chunk_rows": layout.rows, "ids": digest_of_list(ids)}
     require_writable(place)
-    nbytes = layout.n * layout.columns * encoding.dtype.itemsize
     if not _continues(place, wanted, nbytes, overwrite):
         with atomic_directory(place) as fresh:
-            _lay_out(fresh, wanted, encoding, layout, ids, landmarks)
+            write(fresh)
     array = zarr.open_array(str(place / wanted["kind"]), mode="r+").with_config({"write_empty_chunks": True})
     remove_partial(directory(array))
     return array
 
 
-def _continues(place: Path, wanted: Mapping[str, Any], nbytes: int, overwrite: bool) -> bool:
+def _begin_at(store: RemoteStore, wanted: Header, write: Callable[[Path], None], *, overwrite: bool) -> zarr.Array[Any]:
+    """Begin a store at a URL, or go on with it; nothing is renamed there, so what makes it a store is written last."""
+    objects = store.objects()
+    header = require_ours_at(store.url, wanted["kind"], objects)
+    if not header or not _is_continued(store.url, header, wanted, overwrite):
+        store.remove_all()
+        with tempfile.TemporaryDirectory(prefix="psmds-") as folder:
+            write(Path(folder, "store"))
+            store.upload(Path(folder, "store"), last="zarr.json")
+    array = zarr.open_array(store, path=wanted["kind"], mode="r+")
+    return array.with_config({"write_empty_chunks": True})
+
+
+def _continues(place: Path, wanted: Header, nbytes: int, overwrite: bool) -> bool:
     """Tell whether the store at ``place`` is to be continued (true) or replaced (false), or refuse."""
     if is_free(place):
         require_writable(place, nbytes)
         return False
-    header = require_ours(place, wanted["kind"])
+    if _is_continued(str(place), require_ours(place, wanted["kind"]), wanted, overwrite):
+        return True
+    require_writable(place, nbytes, freed=sum(size for size, _ in list_chunks(place).values()))
+    return False
+
+
+def _is_continued(place: str, header: Header, wanted: Header, overwrite: bool) -> bool:
+    """Tell whether a store of ours is to be continued (true) or replaced (false), or refuse."""
     status = header.get("status")
     if all(header.get(key) == value for key, value in wanted.items()) and (status == "building" or not overwrite):
         return True
     if overwrite:
-        freed = sum(size for size, _ in list_chunks(place).values())
-        require_writable(place, nbytes, freed)
         return False
     noun = "store" if header["kind"] == ARRAY else header["kind"]
     state = "a finished" if status == "complete" else "an unfinished"

@@ -1,0 +1,127 @@
+"""Commands that read and write at URLs, on workers, while the line to the server is cut."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from psmds_dist.data.store import read_result
+from psmds_dist.data.store.remote import RemoteStore
+from psmds_dist.utils import lease
+from tests.cli.commands import PSMDS, refused, run
+from tests.clusters import ended
+from tests.servers import BUCKET, KEY, SECRET, line_to, restored_after, s3_environment, s3_server
+
+pytest.importorskip("obstore")
+
+N = 24
+FIT = ("--max-epochs", "30", "--seed", "3")
+URL = f"s3://{BUCKET}/run/matrix.zarr"
+
+
+@pytest.fixture(scope="module")
+def s3():
+    with s3_server() as port:
+        yield port
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", np.random.default_rng(0).normal(size=(N, 3)))
+    return tmp_path
+
+
+def same_maps(first, second):
+    return (read_result(first)[0]["embedding"] == read_result(second)[0]["embedding"]).all()
+
+
+def test_a_url_is_ingested_to_planned_embedded_from_and_measured(s3, place):
+    run("distances", "points.npy", "local.zarr", "-q")
+    run("ingest", "local.zarr", URL)
+    assert f"{N}" in run("info", URL)
+    assert "finished" in run("status", URL)
+    run("plan", URL)
+    run("fit", "local.zarr", "here", "-q")
+    run("fit", URL, "there", "-q")
+    assert same_maps("here", "there")
+    assert run("quality", "there") == run("quality", "here")
+    run("landmarks", "fit", URL, "landmarks-there", "-S", "8", "-q")
+    run("landmarks", "fit", "local.zarr", "landmarks-here", "-S", "8", "-q")
+    assert same_maps("landmarks-here", "landmarks-there")
+    assert "a map is written to a local directory" in refused("fit", URL, f"s3://{BUCKET}/map", "-q")
+    for path in filter(Path.is_file, place.rglob("*")):
+        assert SECRET.encode() not in path.read_bytes()
+        assert KEY.encode() not in path.read_bytes()
+
+
+def started(*command):
+    """A command in a process of its own."""
+    return subprocess.Popen([PSMDS, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ends_well(process):
+    """Wait for a command and return what it has printed."""
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    return output + errors
+
+
+@pytest.mark.slow
+@pytest.mark.wide
+def test_two_workers_write_and_read_through_an_outage_of_ten_seconds(s3, place):
+    np.save("points.npy", np.random.default_rng(1).normal(size=(900, 3)))
+    url = f"s3://{BUCKET}/outage/matrix.zarr"
+    run("distances", "points.npy", "local.zarr", "-q")
+    run("fit", "local.zarr", "here", "-q", *FIT)
+    with line_to(s3) as line, s3_environment(line.port):
+        line.cut_after(1_000_000)
+        writing = started("ingest", "local.zarr", url, "--workers", "2")
+        with ended(writing):
+            restored_after(line, 10)
+            said = ends_well(writing)
+        told = run("info", url)
+        assert "900" in told
+        line.cut_after(1_000_000)
+        fitting = started("fit", url, "there", "--workers", "2", *FIT)
+        with ended(fitting):
+            restored_after(line, 10)
+            said += ends_well(fitting)
+    assert same_maps("here", "there")
+    assert SECRET not in said
+    assert KEY not in said
+
+
+def _chunks_in(url, port):
+    with s3_environment(port):
+        return sum("/c." in name for name in RemoteStore(url).objects())
+
+
+@pytest.mark.slow
+@pytest.mark.wide
+def test_a_run_that_gives_up_is_continued(s3, place, monkeypatch):
+    np.save("points.npy", np.random.default_rng(1).normal(size=(900, 3)))
+    url = f"s3://{BUCKET}/given-up/matrix.zarr"
+    monkeypatch.setenv("PSMDS_RETRY_SECONDS", "2")
+    with line_to(s3) as line, s3_environment(line.port):
+        line.cut_after(1_000_000)
+        writing = started("distances", "points.npy", url, "--workers", "2")
+        with ended(writing):
+            assert line.was_cut.wait(240)
+            _, errors = writing.communicate(timeout=120)
+        assert writing.returncode == 1
+        assert "could not be reached for" in errors
+        assert "Traceback" not in errors
+        assert "Task was destroyed" not in errors
+        line.restore()
+        written = _chunks_in(url, s3)
+        assert "unfinished" in refused("fit", url, "there")
+        monkeypatch.setenv("PSMDS_RETRY_SECONDS", "60")
+        monkeypatch.setattr(lease, "LEASE", 1.0)
+        run("distances", "points.npy", url, "-q")
+        assert 3 < written < _chunks_in(url, s3)
+        run("fit", url, "there", "-q", *FIT)
+    run("distances", "points.npy", "local.zarr", "-q")
+    run("fit", "local.zarr", "here", "-q", *FIT)
+    assert same_maps("here", "there")
