@@ -268,7 +268,7 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
                 on_event=on_event,
                 checkpoint=checkpoint,
             )
-            matrix = path_of(X, data.matrix) if data.matrix is not None else None
+            matrix = path_of(X, data.matrix) if data.matrix is not None and self.metric == "precomputed" else None
             model = Model.of(result, data, matrix)
         return self._know(model)._learn(result)
 

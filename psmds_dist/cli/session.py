@@ -89,6 +89,7 @@ def require_output(output: str, overwrite: bool, *read: str) -> None:
     """Reject an output file that belongs to an input, or that exists and may not be overwritten."""
     from psmds_dist.data.store import require_apart
 
+    require_local(output, "a file")
     require_apart(output, *read)
     if os.path.isfile(output) and not overwrite:
         raise InputError(f"{output} already exists; choose another path or use --overwrite.")

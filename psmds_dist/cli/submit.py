@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from psmds_dist.cli.output import print_result
+from psmds_dist.core.errors import InputError
 
 if TYPE_CHECKING:
     from psmds_dist.deploy.batch import Job, Submitted
@@ -54,14 +55,20 @@ def submit(dry_run: bool, interface: str | None, options: tuple[str, ...]) -> No
     TARGET.log.
     """  # noqa: D301
     from psmds_dist.deploy import batch
+    from psmds_dist.utils.remote import is_url
 
     command = click.get_current_context().meta[_COMMAND]
     parameters = _parsed(command)
-    target = os.path.abspath(parameters.get("target") or f"psmds-{command[0]}")
+    target = parameters.get("target") or f"psmds-{command[0]}"
+    if is_url(target):
+        raise InputError(
+            f"{target} is a URL, but the log and the restarts of a job need a target on a file system of its nodes; "
+            "give a path there, and write to the URL with 'psmds ingest' afterwards."
+        )
     resumed = "resume" in parameters and not parameters["resume"]
     job = batch.Job(
         command=[*command, *["--resume"] * resumed],
-        target=target,
+        target=os.path.abspath(target),
         directory=os.getcwd(),
         options=options,
         on_workers="cluster" in parameters,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from types import CodeType
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,8 +72,10 @@ class PythonFunction:
             return None
         package = sys.modules.get(self.label.partition(".")[0])
         code = getattr(self.function, "__code__", None)
-        version, compiled = getattr(package, "__version__", ""), b"" if code is None else code.co_code
-        return f"{self.label} {version} {hashlib.blake2b(compiled, digest_size=8).hexdigest()}"
+        version = getattr(package, "__version__", "")
+        defaults = (getattr(self.function, name, None) for name in ("__defaults__", "__kwdefaults__"))
+        written = "" if code is None else " ".join(map(_written, (code, *defaults)))
+        return f"{self.label} {version} {hashlib.blake2b(written.encode(), digest_size=8).hexdigest()}"
 
     def fill(self, some: Sequence[Any], others: Sequence[Any], out: Floats) -> None:
         """Fill ``out``, with each pair once where ``some`` and ``others`` are the same objects."""
@@ -93,6 +96,20 @@ class PythonFunction:
         except Exception as error:  # of the user's function, which may raise anything
             raise PairError(i, first + len(values), f"raises {type(error).__name__}: {error}") from error
         return _numbers(i, values, first)
+
+
+def _written(part: Any) -> str:
+    """What a function does, as far as its code and its defaults tell; equal in every process."""
+    if isinstance(part, CodeType):
+        return f"{part.co_code.hex()} {part.co_names} {_written(part.co_consts)}"
+    if isinstance(part, tuple | list):
+        return f"({' '.join(map(_written, part))})"
+    if isinstance(part, frozenset | set):
+        return f"({' '.join(sorted(map(_written, part)))})"
+    if isinstance(part, dict):
+        return _written(list(part.items()))
+    plain = isinstance(part, bool | int | float | complex | str | bytes | None)
+    return f"{type(part).__name__} {repr(part) if plain else ''}"  # others may show where in memory they are
 
 
 def _numbers(i: int, values: list[Any], first: int) -> NDArray[Any]:

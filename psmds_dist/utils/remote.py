@@ -134,6 +134,7 @@ class Attempts:
             When another attempt would fail, too, or when it has been tried for long enough.
         """
         if isinstance(error, StorageError | FileNotFoundError | FileExistsError) or _is_about_state(error):
+            self.succeeded()  # the server has answered
             raise error
         patience = float(os.environ.get("PSMDS_RETRY_SECONDS", PATIENCE))
         if _REFUSED.search(str(error)) or isinstance(error, PermissionError) or "Permission" in type(error).__name__:
@@ -154,11 +155,11 @@ class Attempts:
 
 def patiently(url: str, attempt: Callable[[], T]) -> T:
     """Return what a request returns, repeated while it fails; see `Attempts`."""
-    attempts = Attempts(url)
+    attempts, expected = Attempts(url), failures()
     while True:
         try:
             found = attempt()
-        except failures() as error:
+        except expected as error:
             pause = attempts.pause_after(error)
         else:
             attempts.succeeded()
@@ -171,10 +172,11 @@ async def patiently_async(url: str, attempt: Callable[[], Awaitable[T]], outage:
     import asyncio  # late: commands that need no URL begin sooner
 
     attempts = Attempts(url, outage)
+    expected = failures()  # now: a request that is dropped as the process ends cannot import any more
     while True:
         try:
             found = await attempt()
-        except failures() as error:
+        except expected as error:
             pause = attempts.pause_after(error)
         else:
             attempts.succeeded()

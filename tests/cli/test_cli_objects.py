@@ -67,6 +67,8 @@ def test_landmarks_of_lines():
     found, expected = Model.load("map.zarr"), Model.load("expected.zarr")
     np.testing.assert_array_equal(found.embedding, expected.embedding)
     assert found.ids == LINES
+    assert "does not record where its dissimilarities are" in refused("quality", "map.zarr")
+    assert "normalized stress" in run("quality", "map.zarr", "--matrix", "d.zarr")
 
 
 def test_what_cannot_be_compared_is_refused():

@@ -4,6 +4,7 @@ import math
 import pickle
 from functools import cache
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,6 +116,16 @@ def test_a_function_is_known_by_the_name_it_can_be_imported_by():
     assert metric_function(lengths).identity == metric_function(f"{__name__}:lengths").identity is not None
     assert metric_function(lambda a, b: 0).identity is None
     assert metric_function(LEVENSHTEIN).identity != metric_function("rapidfuzz.distance.Indel.distance").identity
+
+
+def test_a_function_of_another_constant_default_or_name_is_another_metric(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    bodies = ["2 * abs(a - b)", "3 * abs(a - b)", "2 * max(a - b)", "scale * abs(a - b)", "sum(2 for _ in (a, b))"]
+    bodies += ["sum(3 for _ in (a, b))"]
+    lines = [f"def f{k}(a, b, scale={k // 4}):\n    return {body}\n" for k, body in enumerate(bodies)]
+    Path(tmp_path, "own_bodies.py").write_text("\n".join([*lines, lines[3].replace("f3(a, b, scale=0", "f9(a, b, scale=7")]))
+    found = [metric_function(f"own_bodies.f{k}").identity.split()[-1] for k in (*range(6), 9)]
+    assert len(set(found)) == len(found)
 
 
 def test_what_is_equal_has_the_same_content_id():

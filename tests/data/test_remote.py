@@ -3,6 +3,7 @@
 import pickle
 import threading
 import time
+from types import coroutine
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.executor.local import InProcessExecutor
 from psmds_dist.utils import lease
 from psmds_dist.utils.locks import exclusive_lock
-from psmds_dist.utils.remote import open_objects
+from psmds_dist.utils.remote import Attempts, Outage, open_objects, patiently_async
 from tests.servers import BUCKET, KEY, SECRET, file_server, line_to, s3_environment, s3_server
 
 obstore = pytest.importorskip("obstore")
@@ -255,6 +256,37 @@ def test_maps_and_checkpoints_are_written_to_local_directories(tmp_path):
 
     with pytest.raises(InputError, match="a checkpoint is written to a local directory"):
         PatternSearchMDS(checkpoint="s3://b/map.checkpoint").fit(squareform(pdist(np.eye(5))))
+
+
+def test_files_are_written_to_local_directories():
+    from psmds_dist.api.plot import require_picture_place
+    from psmds_dist.cli.session import require_output
+
+    for require in (require_picture_place, lambda path: require_output(path, overwrite=True)):
+        with pytest.raises(InputError, match="is written to a local directory"):
+            require("s3://b/map.png")
+
+
+def test_an_outage_ends_with_any_answer(monkeypatch):
+    monkeypatch.setenv("PSMDS_RETRY_SECONDS", "0.05")
+    outage = Outage()
+    attempts = Attempts("s3://b/m.zarr", outage)
+    attempts.pause_after(OSError("no route"))
+    with pytest.raises(FileNotFoundError):
+        attempts.pause_after(FileNotFoundError("m.zarr"))
+    time.sleep(0.1)
+    assert Attempts("s3://b/n.zarr", outage).pause_after(OSError("no route")) <= 0.05
+
+
+def test_a_request_that_is_dropped_imports_nothing(monkeypatch):
+    @coroutine
+    def unanswered():
+        yield
+
+    waiting = patiently_async("s3://b/m.zarr", unanswered, Outage())
+    waiting.send(None)
+    monkeypatch.setattr("psmds_dist.utils.remote.failures", lambda: pytest.fail("imported"))
+    waiting.close()
 
 
 def test_a_missing_library_is_told_with_its_command(monkeypatch):

@@ -270,6 +270,12 @@ def test_the_answer_says_how_to_watch(tmp_path, monkeypatch):
     ]
 
 
+def test_a_target_at_a_url_is_refused():
+    done = invoke("--dry-run", "--", "ingest", "a.npy", "s3://bucket/m.zarr")
+    assert done.exit_code == 1
+    assert "s3://bucket/m.zarr is a URL, but the log and the restarts of a job need a target" in done.output
+
+
 def test_the_recipe_is_what_submit_renders():
     """After a change: ``python -m tests.deploy.test_batch``."""
     assert RECIPE.read_text() == recipe()

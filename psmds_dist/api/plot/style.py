@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from psmds_dist.core.types import InputError
+from psmds_dist.utils.remote import require_local
 from psmds_dist.utils.text import escaped_lines
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def require_picture_place(path: str | os.PathLike[str], *others: str | os.PathLi
 
     from psmds_dist.data.store import require_apart
 
+    require_local(path, "a picture")
     place = Path(path)
     kinds = FigureCanvasAgg.get_supported_filetypes()
     if place.suffix[1:].lower() not in kinds:
