@@ -37,6 +37,7 @@ def same_maps(first, second):
     return (read_result(first)[0]["embedding"] == read_result(second)[0]["embedding"]).all()
 
 
+@pytest.mark.wide
 def test_a_url_is_ingested_to_planned_embedded_from_and_measured(s3, place):
     run("distances", "points.npy", "local.zarr", "-q")
     run("ingest", "local.zarr", URL)

@@ -232,6 +232,7 @@ def test_the_settings_of_matplotlib_stay_as_they_were(fitted):
         (POINTS * np.nan, {}, "map 1 must be finite coordinates"),
         (POINTS, {"path": "map.xyz"}, "cannot save a picture to 'map.xyz': the name must end in"),
         (POINTS, {"path": "no/such/map.png"}, "its directory does not exist"),
+        (POINTS, {"path": "s3://b/map.png"}, "is written to a local directory"),
     ],
 )
 def test_what_cannot_be_drawn_gets_a_sentence(results, settings, words):

@@ -123,7 +123,9 @@ def test_a_function_of_another_constant_default_or_name_is_another_metric(tmp_pa
     bodies = ["2 * abs(a - b)", "3 * abs(a - b)", "2 * max(a - b)", "scale * abs(a - b)", "sum(2 for _ in (a, b))"]
     bodies += ["sum(3 for _ in (a, b))"]
     lines = [f"def f{k}(a, b, scale={k // 4}):\n    return {body}\n" for k, body in enumerate(bodies)]
-    Path(tmp_path, "own_bodies.py").write_text("\n".join([*lines, lines[3].replace("f3(a, b, scale=0", "f9(a, b, scale=7")]))
+    Path(tmp_path, "own_bodies.py").write_text(
+        "\n".join([*lines, lines[3].replace("f3(a, b, scale=0", "f9(a, b, scale=7")])
+    )
     found = [metric_function(f"own_bodies.f{k}").identity.split()[-1] for k in (*range(6), 9)]
     assert len(set(found)) == len(found)
 

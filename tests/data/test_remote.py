@@ -11,6 +11,7 @@ import zarr
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import InputError, StorageError, build, open_points, open_rows
+from psmds_dist.cli.session import require_output
 from psmds_dist.data.store import create, describe, read_result, unfinished_at, write_result
 from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.executor.local import InProcessExecutor
@@ -123,6 +124,7 @@ def test_chunks_are_fetched_ahead_of_their_reads_and_once(s3, values, monkeypatc
     assert (out == values[4:8]).all()
 
 
+@pytest.mark.wide
 def test_a_store_that_is_not_finished_is_continued_and_another_is_refused(bucket, points, few):
     url = f"{bucket}/m.zarr"
     source = open_points(points)
@@ -145,6 +147,7 @@ def test_a_store_that_is_not_finished_is_continued_and_another_is_refused(bucket
     assert open_rows(url).n == 4
 
 
+@pytest.mark.wide
 def test_a_refused_matrix_leaves_nothing_and_foreign_objects_stay(bucket, few):
     values = np.ones((9, 9), "float32") - np.eye(9, dtype="float32")
     values[2, 5] = 7
@@ -161,6 +164,7 @@ def test_a_refused_matrix_leaves_nothing_and_foreign_objects_stay(bucket, few):
     assert list(objects(f"{bucket}/mine")) == ["notes.txt"]
 
 
+@pytest.mark.wide
 def test_a_damaged_object_is_told(bucket, points):
     url = f"{bucket}/m.zarr"
     build(open_points(points), url, InProcessExecutor(1))
@@ -177,6 +181,7 @@ def test_a_damaged_object_is_told(bucket, points):
         open_rows(url)
 
 
+@pytest.mark.wide
 def test_one_process_writes_to_a_url_at_a_time(bucket, monkeypatch):
     url = f"{bucket}/m.zarr"
     monkeypatch.setattr(lease, "LEASE", 0.5)
@@ -200,6 +205,7 @@ def test_one_process_writes_to_a_url_at_a_time(bucket, monkeypatch):
     assert not objects(bucket)
 
 
+@pytest.mark.wide
 def test_the_lock_of_a_process_that_was_killed_is_taken_over_and_its_claim_is_lost(bucket, monkeypatch):
     from psmds_dist.core.errors import OwnershipLost
     from psmds_dist.utils.remote_locks import RemoteClaim, _take
@@ -215,6 +221,7 @@ def test_the_lock_of_a_process_that_was_killed_is_taken_over_and_its_claim_is_lo
             killed.require()
 
 
+@pytest.mark.wide
 def test_a_line_that_is_cut_for_a_while_delays_a_read(url, s3):
     with line_to(s3) as line, s3_environment(line.port):
         rows = open_rows(url)
@@ -226,6 +233,7 @@ def test_a_line_that_is_cut_for_a_while_delays_a_read(url, s3):
     assert (found == all_rows(open_rows(url))).all()
 
 
+@pytest.mark.wide
 def test_an_end_is_told_where_repeating_does_not_help(url, s3, few, monkeypatch):
     monkeypatch.setenv("PSMDS_RETRY_SECONDS", "0.5")
     with line_to(s3) as line, s3_environment(line.port):
@@ -259,12 +267,8 @@ def test_maps_and_checkpoints_are_written_to_local_directories(tmp_path):
 
 
 def test_files_are_written_to_local_directories():
-    from psmds_dist.api.plot import require_picture_place
-    from psmds_dist.cli.session import require_output
-
-    for require in (require_picture_place, lambda path: require_output(path, overwrite=True)):
-        with pytest.raises(InputError, match="is written to a local directory"):
-            require("s3://b/map.png")
+    with pytest.raises(InputError, match="^s3://b/map.csv is a URL, but a file is written to a local directory"):
+        require_output("s3://b/map.csv", overwrite=True)
 
 
 def test_an_outage_ends_with_any_answer(monkeypatch):
@@ -296,6 +300,7 @@ def test_a_missing_library_is_told_with_its_command(monkeypatch):
         open_rows("s3://b/m.zarr")
 
 
+@pytest.mark.wide
 def test_stores_and_arrays_are_read_by_plain_http(tmp_path, points, values):
     build(open_points(points), tmp_path / "m.zarr", InProcessExecutor(1), ids=IDS)
     zarr.create_array(tmp_path / "tiles.zarr", data=values, chunks=(3, 4))
