@@ -435,7 +435,7 @@ def open_data(
 
 
 def _no_parameters(metric: str) -> InputError:
-    return InputError(f"metric_params belong to a metric that has a name, but metric is {metric}.")
+    return InputError(f"metric_params belong to a metric with a name, but metric is {metric}.")
 
 
 def _geodesics(

@@ -218,7 +218,10 @@ def _text(path: str, text: str) -> Kind:
         )
     long_header = cut and len(lines) == 1 and len(cells[0]) > 2
     if not long_header and not any(_is_number(cell) for row in cells[1:] for cell in row[1:]):
-        return "a text file without a table of numbers", "check its path (a list of names goes with --ids)"
+        return (
+            "a text file without a table of numbers",
+            "check its path (a list of names goes with --ids, lines to compare with --metric package.module.function)",
+        )
     if body and all(len(row) == len(cells[0]) + 1 for row in body):
         return "a table as R's write.table makes it, without a heading over its names", _INGEST
     ids = f" and give --ids {path}" if path.lower().endswith((".csv", ".tsv")) else ""

@@ -17,7 +17,6 @@ from psmds_dist.core.arrays import fill
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import require_size
-from psmds_dist.data.formats import NPY, begins_with
 from psmds_dist.data.metrics import OWN, require_parameters
 from psmds_dist.data.products import FORMS, MIN_FEATURES, UNIT_FORM, Products
 from psmds_dist.data.sources import file_identity, load_npy, require_numeric
@@ -234,7 +233,6 @@ def open_points(
     Points
     """
     place = os.path.abspath(path)
-    _refuse_text(place)
     values = load_npy(place)
     require_points(values, place)
     require_size(int(values.shape[0]))
@@ -244,15 +242,6 @@ def open_points(
     source = Points(place, (n, n), metric, chosen, np.dtype(dtype), content_id)
     _try_metric(source)
     return source
-
-
-def _refuse_text(path: str) -> None:
-    """Refuse lines of text, with what compares them."""
-    if path.lower().endswith(".txt") and os.path.isfile(path) and not begins_with(path, NPY):
-        raise InputError(
-            f"{path} is text, but points are numbers in a .npy file (numpy.save); lines of text are compared by a "
-            "function, such as --metric rapidfuzz.distance.Levenshtein.distance."
-        )
 
 
 def seem_dissimilarities(path: str | os.PathLike[str], sample: int = 500) -> bool:

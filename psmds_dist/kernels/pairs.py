@@ -95,7 +95,7 @@ class PlainKernels:
         return errors / (n * (n - 1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RuleKernels:
     """Any rule, for data of a scale.
 

@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -228,5 +229,7 @@ def test_a_rule_that_makes_no_sense_is_refused(values, named):
 
 
 def test_kernels_of_a_rule_travel():
-    ours = kernels_of(PairRule("log", weighted=True), 2.0)
-    assert pickle.loads(pickle.dumps(ours)) == ours
+    ours = replace(kernels_of(PairRule("log", weighted=True), 2.0), table=np.array([[1.0, 2.0]]), share=0.5)
+    travelled = pickle.loads(pickle.dumps(ours))
+    assert (travelled.rule, travelled.scale, travelled.share) == (ours.rule, 2.0, 0.5)
+    np.testing.assert_array_equal(travelled.table, ours.table)

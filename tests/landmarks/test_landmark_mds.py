@@ -895,7 +895,7 @@ def test_large_dissimilarities_are_mapped_as_small_ones(refine):
         ({"landmarks": [0, 1, 2, 3]}, "n_landmarks is 40, but landmarks lists 4: give one of them"),
         ({"landmarks": "first", "n_landmarks": None}, "landmarks must be a list of row indices"),
         ({"metric": "nearness"}, "metric 'nearness' cannot be used on these points"),
-        ({"metric_params": {"p": 3}}, "metric_params belong to a metric, but metric is 'precomputed'"),
+        ({"metric_params": {"p": 3}}, "metric_params belong to a metric with a name, but metric is 'precomputed'"),
         ({"random_state": "x"}, "random_state must be"),
         ({"dtype": "float16"}, "dtype must be 'float32' or 'float64', not 'float16'"),
         ({"cluster": 3}, r"cluster must be the name of a cluster such as .* or a Dask cluster, not int"),
