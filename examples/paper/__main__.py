@@ -24,7 +24,7 @@ HEAD = """# The experiments of the paper, run again
 Written by `{command}`. *Pattern search, default* is `PatternSearchMDS()` as it comes; *as in the paper* is one
 random start with moves along all axes and no polish (`init="random", moves="axes", n_init=1, polish=False`). Peers are
 those of scikit-learn with the same graphs of neighbors, or as many neighbors as they need; SMACOF has one random
-start and at most 300 iterations. Times are wall times on this machine.
+start and at most 300 iterations. Times are wall times on the machine at hand, whatever else it was doing.
 
 """
 

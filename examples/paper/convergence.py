@@ -191,5 +191,5 @@ def _draw(study: Study, found: dict[str, dict[str, list[Cell]]]) -> None:
             one.semilogy(cells[0]["errors"], label=label, linewidth=1)
         one.set(xlabel="epoch or iteration", title=name, xlim=(0, 100))
     axes[0, 0].set_ylabel("mean squared error")
-    axes[0, 0].legend()
+    axes[0, -1].legend()
     save(study, figure, "convergence.png")

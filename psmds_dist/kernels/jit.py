@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -17,6 +19,7 @@ from numba.core.caching import FunctionCache, NullCache
 
 from psmds_dist.core.errors import ForkError
 from psmds_dist.utils.machine import usable_cpus
+from psmds_dist.utils.turns import Turn
 
 # OpenMP reads it when the first kernel runs. A thread that spins while it waits takes the core from the one that reads
 # ahead, or from a neighbour: streaming on two busy cores took twice as long.
@@ -84,10 +87,26 @@ def _source_of(owner: type) -> str:
 
 
 class _DiskCache(FunctionCache):  # type: ignore[misc]
-    """Compiled kernels on disk; one that cannot be loaded or saved is compiled in memory."""
+    """Compiled kernels on disk; one that cannot be loaded or saved is compiled in memory.
+
+    Processes that want the same kernel at the same time do not all compile it: one does, and the others load it then.
+    """
+
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self._turn = Turn()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load a kernel; None where there is none, or a damaged one, which is then written anew."""
+        found = self._load(sig, target_context)
+        if found is None and self._enabled:
+            self._turn.take(self._lock_file(sig, target_context.codegen()))
+            found = self._load(sig, target_context)
+        if found is not None:
+            self._turn.end()
+        return found
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
         except Exception as error:  # pickle and LLVM end in anything when files are damaged
@@ -95,12 +114,18 @@ class _DiskCache(FunctionCache):  # type: ignore[misc]
             self._forget_index()
             return None
 
+    def _lock_file(self, sig: Any, codegen: Any) -> Path:
+        kernel = repr((self._py_func.__qualname__, self._index_key(sig, codegen)))
+        return Path(self.cache_path, f"{hashlib.blake2b(kernel.encode(), digest_size=8).hexdigest()}.compiling")
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save a kernel, where there is room for it."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
             _tell_not_kept(f"{self.cache_path}: {error.strerror or error}")
+        finally:
+            self._turn.end()
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """Key of a kernel: Numba's, with the source of a loss that is compiled in, wherever that is defined."""
