@@ -242,7 +242,7 @@ def _embed(
         warm_up_start(wanted_start(init, source, config), as_given, source.dtype.name, context.executor)
     context.tell(StageEvent("start"))
     schedule = Schedule(config, check.rms, source.layout, source.dtype)
-    scaling = Scaling.of(source, config.rule, context.executor, schedule, plan.budget)
+    scaling = Scaling.of(source, config.rule, context.executor, schedule, plan.budget, check.highest)
     find = partial(_find_start, init, source, config, context, scaling)
     begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
     if region is not None:  # what was found out about the free map does not hold for the placed one
@@ -424,20 +424,22 @@ def measure(
     plan = plan_run(source, SolverConfig(n_components=x.shape[1]), RunContext.of(executor, memory_limit))
     try:
         if rule == PLAIN:
-            sums = _sums(source, x, executor, plan, PLAIN, 1.0)
+            sums = _sums(source, x, executor, plan, PLAIN, 1.0, 0.0)
             rule = replace(rule, gaps=not np.isfinite(sums).all())
         if rule != PLAIN:
             check = check_rows(source, rule, executor, memory_limit=plan.limit)
-            sums = _sums(source, x, executor, plan, replace(rule, gaps=check.missing > 0), check.rms)
+            sums = _sums(source, x, executor, plan, replace(rule, gaps=check.missing > 0), check.rms, check.highest)
         return Stress.from_row_sums(sums)
     finally:
         executor.close()
 
 
-def _sums(source: RowSource, x: Floats, executor: Executor, plan: Plan, rule: PairRule, scale: float) -> Floats:
+def _sums(
+    source: RowSource, x: Floats, executor: Executor, plan: Plan, rule: PairRule, scale: float, highest: float
+) -> Floats:
     """Row sums of a map by a rule."""
     schedule = Schedule(SolverConfig(n_components=x.shape[1]), scale, source.layout, source.dtype)
-    scaling = Scaling.of(source, rule, executor, schedule, plan.budget)
+    scaling = Scaling.of(source, rule, executor, schedule, plan.budget, highest)
     lines = np.ascontiguousarray(x.T)
     return objective_of(source, rule, executor, scale, plan.budget, scaling).fitted(lines).measure(lines)
 

@@ -26,9 +26,6 @@ CELLS = 2**18
 SPREAD = 4.0
 """Distances, as multiples of the scale, up to which such cells divide them."""
 
-REACH = 16.0
-"""Distances, as multiples of the scale, that are summed; larger ones count as so much."""
-
 ALIKE = 1e-3
 """Share of the largest disparity, or of the extent of a map, that does not tell two of them apart."""
 
@@ -46,10 +43,12 @@ class BinGrid(NamedTuple):
     """Steps of the sums, of which whole numbers are added: in one order or another, the sum is the same."""
 
     @classmethod
-    def of(cls, transformation: Transformation, knots: int, n: int) -> BinGrid:
-        """The grid for a matrix of ``n`` points; sums of up to ``n^2 REACH^2`` fit into 63 bits."""
+    def of(cls, transformation: Transformation, knots: int, x: Floats, scale: float) -> BinGrid:
+        """The grid for a map ``(L, n)``, with steps so fine that sums over all its pairs just fit into 63 bits."""
+        n = x.shape[1]
         shape = knots, transformation.cells(knots, n), 3 if transformation.stepwise else 6
-        return cls(shape, 2.0 ** (62 - math.ceil(math.log2(n * n * REACH * REACH))))
+        square = 2 * float(np.square((x - x.mean(axis=1)[:, None]) / scale).sum(axis=0).mean())  # mean over all pairs
+        return cls(shape, 2.0 ** (61 - math.ceil(math.log2(n * n * max(1.0, square)))))
 
 
 class BinSums(NamedTuple):
@@ -222,25 +221,26 @@ def transformation_of(name: str, ties: str) -> Transformation:
     return Monotone(ties == "primary") if name == "ordinal" else smooth[name]
 
 
-def knots_of(values: Floats) -> tuple[Floats, bool]:
+def knots_of(values: Floats, highest: float = -math.inf) -> tuple[Floats, bool]:
     """Knots for known dissimilarities, and whether these are all that are different.
 
     Where there are too many, knots are quantiles: where dissimilarities are skewed, most bins of equal width would be
-    empty.
+    empty. The last one is ``highest`` where that is more: outliers are rare in a sample, but much of the stress.
 
     Raises
     ------
     InputError
         When all are the same.
     """
-    different = np.unique(values).astype(float)
+    values = np.append(values.astype(float), max(highest, values.max(initial=-math.inf)))
+    different = np.unique(values)
     if different.size < 2:
         raise InputError(
             "all dissimilarities that are known are the same, so there is nothing to transform: leave transform out."
         )
     if different.size <= MAX_BINS:
         return different, True
-    return np.unique(np.quantile(values, np.linspace(0, 1, MAX_BINS), method="lower").astype(float)), False
+    return np.unique(np.quantile(values, np.linspace(0, 1, MAX_BINS), method="lower")), False
 
 
 def degeneracy(embedding: Floats, curve: Floats) -> str:

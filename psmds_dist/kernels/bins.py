@@ -44,7 +44,7 @@ def _locate(rows: Rows, knots: Floats, guide: Ints, stepwise: bool) -> None:
                     rows[i, j] = max(k, 0)
                 else:
                     k = min(max(k, 0), knots.size - 2)
-                    rows[i, j] = k + (t - knots[k]) / (knots[k + 1] - knots[k])
+                    rows[i, j] = k + min(max((t - knots[k]) / (knots[k + 1] - knots[k]), 0.0), 1.0)
 
 
 def locate(rows: Rows, knots: Floats, stepwise: bool) -> None:
@@ -55,7 +55,7 @@ def locate(rows: Rows, knots: Floats, stepwise: bool) -> None:
     rows : (m, n) float32 or float64
         Dissimilarities; NaN stays.
     knots : (k,) float64
-        Ascending.
+        Ascending; dissimilarities beyond the ends are as those there.
     stepwise : bool
         Whether positions are whole numbers: that of the last knot below.
     """
@@ -66,9 +66,7 @@ def locate(rows: Rows, knots: Floats, stepwise: bool) -> None:
 
 
 @tile
-def _add_row(
-    row: Rows, x: Floats, i: int, steps: int, length: Any, spread: Any, reach: Any, unit: Any, out: Ints
-) -> None:
+def _add_row(row: Rows, x: Floats, i: int, steps: int, length: Any, spread: Any, unit: Any, out: Ints) -> None:
     cells, columns = out.shape[1:]
     for j in range(row.size):
         u = np.float64(row[j])
@@ -76,14 +74,15 @@ def _add_row(
             square = 0.0
             for axis in range(x.shape[0]):
                 square += (x[axis, i] - x[axis, j]) ** 2
-            d = min(np.sqrt(square) / length, reach)
+            d = np.sqrt(square) / length
             k = min(max(int(u), 0), steps - 1)
-            cell = min(int(d * (cells / spread)), cells - 1)
+            cell = int(min(d, spread) * (cells / spread))
+            cell = min(cell, cells - 1)
             out[k, cell, 0] += 1
             out[k, cell, 1] += int(np.rint(d * unit))
             out[k, cell, 2] += int(np.rint(d * d * unit))
             if columns > 3:
-                f = min(max(u - k, -reach), reach)
+                f = u - k
                 out[k, cell, 3] += int(np.rint(f * unit))
                 out[k, cell, 4] += int(np.rint(f * f * unit))
                 out[k, cell, 5] += int(np.rint(f * d * unit))
@@ -98,13 +97,12 @@ def _bin_sums(
     steps: int,
     length: float,
     spread: float,
-    reach: float,
     unit: float,
     out: Ints,
 ) -> None:
     for part in prange(out.shape[0]):
         for k in range(part, slots.size, out.shape[0]):
-            _add_row(rows[slots[k]], x, points[k], steps, length, spread, reach, unit, out[part])
+            _add_row(rows[slots[k]], x, points[k], steps, length, spread, unit, out[part])
 
 
 def bin_sums(
@@ -115,7 +113,6 @@ def bin_sums(
     shape: tuple[int, int, int],
     length: float,
     spread: float,
-    reach: float,
     unit: float,
 ) -> Ints:
     """Sums over the pairs of some rows, by bin and by cell of distances.
@@ -132,8 +129,8 @@ def bin_sums(
         Bins, cells of each, and sums: 3 where positions are whole numbers, else 6.
     length : float
         Unit of distances.
-    spread, reach : float
-        Distances up to which cells divide them, and largest that are summed, in that unit.
+    spread : float
+        Distances up to which cells divide them, in that unit.
     unit : float
         Steps of the sums: sums of so many times the numbers are returned.
 
@@ -145,6 +142,6 @@ def bin_sums(
     with threads_for(slots.size * x.shape[1]):
         out = np.zeros((numba.get_num_threads(), *shape), np.int64)
         steps = shape[0] if shape[2] == 3 else shape[0] - 1
-        _bin_sums(rows, slots, points, x, steps, length, spread, reach, unit, out)
+        _bin_sums(rows, slots, points, x, steps, length, spread, unit, out)
     total: Ints = out.sum(axis=0)
     return total

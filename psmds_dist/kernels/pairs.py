@@ -9,7 +9,7 @@ import numpy as np
 
 from psmds_dist.core.losses import Kruskal
 from psmds_dist.core.rules import FLOOR, PairRule
-from psmds_dist.core.transformations import REACH, SPREAD, BinGrid
+from psmds_dist.core.transformations import SPREAD, BinGrid
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels import gradient, guided, loss, moves
 from psmds_dist.kernels.bins import bin_sums
@@ -154,7 +154,7 @@ class RuleKernels:
 
     def bin_sums(self, rows: Rows, slots: Ints, points: Ints, x: Floats, grid: BinGrid) -> Ints:
         """Sums of `psmds_dist.kernels.bins.bin_sums`."""
-        return bin_sums(rows, slots, points, x, grid.shape, self.scale, SPREAD, REACH, grid.unit)
+        return bin_sums(rows, slots, points, x, grid.shape, self.scale, SPREAD, grid.unit)
 
     def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
         """Turn starts into maps, and return their mean costs."""

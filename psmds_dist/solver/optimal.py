@@ -46,8 +46,19 @@ class Scaling:
     first: Floats
 
     @classmethod
-    def of(cls, source: RowSource, rule: PairRule, executor: Executor, schedule: Schedule, budget: int) -> Self | None:
-        """Scaling of a matrix by a rule, with knots from a sample; None where dissimilarities count as they are."""
+    def of(
+        cls,
+        source: RowSource,
+        rule: PairRule,
+        executor: Executor,
+        schedule: Schedule,
+        budget: int,
+        highest: float = -math.inf,
+    ) -> Self | None:
+        """Scaling of a matrix by a rule, with knots from a sample; None where dissimilarities count as they are.
+
+        The last knot is the highest dissimilarity, if that is given.
+        """
         if rule.transform is None:
             return None
         rows = CachedRows(source, budget)
@@ -55,7 +66,9 @@ class Scaling:
         columns = points_of(rows.layout, blocks)
         (part,) = gather(executor, SelectColumns(rows, columns), rows.layout, blocks)
         values = part[~np.eye(len(part), dtype=bool) & ~np.isnan(part)]
-        knots, complete = knots_of(values)
+        knots, complete = knots_of(values, highest)
+        if rule.transform == "ratio" and columns.size < source.n:
+            knots = np.union1d(0.0, knots)  # of the smallest ones too, that no sample may hold
         kind = transformation_of(rule.transform, rule.ties if complete else "secondary")
         first = kind.begin(knots, schedule.config.n_components)
         counts = np.diff(np.searchsorted(np.sort(values), knots), append=values.size)
@@ -85,7 +98,7 @@ class ScaledObjective(Objective):
     def fit(self, x: Floats) -> tuple[Fit, BinSums]:
         """Fit the transformation to a map, in one pass."""
         layout = self.rows.layout
-        grid = BinGrid.of(self.scaling.transformation, self.scaling.knots.size, layout.n)
+        grid = BinGrid.of(self.scaling.transformation, self.scaling.knots.size, x, self.kernels.scale)
         work = SumBins(self.rows, x, self.kernels, grid)
         total = np.zeros(grid.shape, np.int64)
         for _, part in self.executor.map(work, range(layout.count)):

@@ -148,3 +148,13 @@ def test_stress_is_no_worse_than_that_of_the_best_of_ten_starts_of_smacof(ties):
             theirs = MDS(2, **how, max_iter=1000, eps=1e-6, random_state=0).fit_transform(squareform(t))
         ours = fit(t, transform="ordinal", ties=ties, n_init="auto").embedding_
         assert best_stress(t, ours, ties) <= 1.005 * best_stress(t, theirs, ties), name
+
+
+def test_outliers_that_no_sample_holds_count_as_they_are():
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2300, 2)).astype(np.float32)
+    x[1], x[2:4] = 1000, 0
+    y = x + random.normal(0, 0.1, x.shape)
+    t, d = pdist(x), pdist(y)
+    wanted = np.sqrt(1 - np.dot(t, d) ** 2 / np.dot(t, t) / np.dot(d, d))
+    assert measure(squareform(t), y, transform="ratio").stress1 == pytest.approx(wanted, rel=1e-3)

@@ -12,7 +12,6 @@ from psmds_dist import InputError
 from psmds_dist.core.rules import PairRule
 from psmds_dist.core.transformations import (
     MAX_BINS,
-    REACH,
     SPREAD,
     BinGrid,
     BinSums,
@@ -50,9 +49,9 @@ def fitted(t: np.ndarray, x: np.ndarray, name: str, ties: str) -> tuple[np.ndarr
     knots, _ = knots_of(t)
     rows = squareform(t)
     locate(rows, knots, kind.stepwise)
-    grid = BinGrid.of(kind, knots.size, n)
+    grid = BinGrid.of(kind, knots.size, np.ascontiguousarray(x.T), 2.0)
     every = np.arange(n)
-    totals = bin_sums(rows, every, every, np.ascontiguousarray(x.T), grid.shape, 2.0, SPREAD, REACH, grid.unit)
+    totals = bin_sums(rows, every, every, np.ascontiguousarray(x.T), grid.shape, 2.0, SPREAD, grid.unit)
     found = kind.fit(BinSums.of(totals, grid.unit, 2.0), knots)
     places = rows[np.triu_indices(n, 1)]
     low, high = (np.interp(places, np.arange(knots.size), found.table[line]) for line in (0, -1))
@@ -105,7 +104,7 @@ def test_sums_are_the_same_bits_in_any_order_of_rows() -> None:
     x = random.standard_normal((3, 50))
     rows = random.random((50, 50)) * 7
     every, mixed = np.arange(50), random.permutation(50)
-    arguments = (x, (9, 4, 6), 1.5, SPREAD, REACH, 2.0**40)
+    arguments = (x, (9, 4, 6), 1.5, SPREAD, 2.0**40)
     parts = [bin_sums(rows, mixed[k : k + 10], mixed[k : k + 10], *arguments) for k in range(0, 50, 10)]
     np.testing.assert_array_equal(sum(parts), bin_sums(rows, every, every, *arguments))
 
@@ -128,3 +127,15 @@ def test_rules_that_cannot_be_are_refused() -> None:
             PairRule(transform="ordinal", **other)
     with pytest.raises(InputError, match="the same, so there is nothing to transform"):
         knots_of(np.full(5, 2.0))
+
+
+@pytest.mark.parametrize("name", ["ratio", "interval"])
+def test_a_few_huge_distances_are_summed_as_they_are(name: str) -> None:
+    random = np.random.default_rng(11)
+    x = random.standard_normal((150, 2))
+    x[0] = 1e5
+    t = 3 * pdist(x + 0.1 * random.standard_normal(x.shape))
+    ours, square = fitted(t, x, name, "")
+    best = regression(t, pdist(x), name, "")
+    assert square == pytest.approx(2 * np.sum(best**2), rel=1e-7)
+    assert np.sum((pdist(x) - ours) ** 2) == pytest.approx(np.sum((pdist(x) - best) ** 2), rel=1e-2)
