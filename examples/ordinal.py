@@ -22,7 +22,7 @@ def main(picture: str = "") -> None:
     points = random.random((80, 2))
     distances = pdist(points)
 
-    bent = fit(np.exp(4 * distances), transform="ordinal")
+    bent = fit(np.exp(4 * distances), transformation="ordinal")
     print(f"Stress-1 of a map from the order alone: {bent.stress1_:.4f}")
     print(f"recovered from the order alone: {procrustes(points, bent.embedding_)[2] < 1e-3}")
 
@@ -30,9 +30,9 @@ def main(picture: str = "") -> None:
     ratings = 1.0 + np.digitize(seen, np.quantile(seen, [0.02, 0.05, 0.1, 0.18, 0.3, 0.5]))
     maps = {
         "metric scaling": fit(ratings),
-        "interval": fit(ratings, transform="interval"),
-        "ordinal, equal ratings are equal": fit(ratings, transform="ordinal", ties="secondary"),
-        "ordinal, equal ratings may differ": fit(ratings, transform="ordinal", ties="primary"),
+        "interval": fit(ratings, transformation="interval"),
+        "ordinal, equal ratings are equal": fit(ratings, transformation="ordinal", ties="secondary"),
+        "ordinal, equal ratings may differ": fit(ratings, transformation="ordinal", ties="primary"),
     }
     misfit = {name: procrustes(points, mds.embedding_)[2] for name, mds in maps.items()}
     for name, mds in maps.items():

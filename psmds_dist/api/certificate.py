@@ -103,7 +103,7 @@ def certificate_of(
 ) -> Certificate:
     """Certificate of a map of a source; arguments as in `certify`."""
     x = np.ascontiguousarray(embedding.T)
-    if rule.transform is not None:
+    if rule.transformation is not None:
         raise InputError(
             "a certificate is for dissimilarities as they are, but this map was made with a transformation of them: "
             "leave certify (--certify) out."

@@ -133,7 +133,7 @@ class Embedding:
     def certificate(self) -> Certificate | None:
         """What a monotone solve that converged certifies about `Solution.raw_embedding`, but for a transformation."""
         converged = self.solution.stop_reason in (StopReason.RADIUS, StopReason.PERFECT)
-        if self.config.bad_moves or self.config.rule.transform is not None or not converged:
+        if self.config.bad_moves or self.config.rule.transformation is not None or not converged:
             return None
         n = len(self.solution.embedding)
         tried = n if self.region is None else int(self.region.movable.sum())
@@ -187,7 +187,7 @@ def embed(
         on_event=on_event,
     )
     config = config if region is None else _along_axes(config)
-    planned = source if config.rule.transform is None else WrappedSource(source)  # the solve keeps rows of its own
+    planned = source if config.rule.transformation is None else WrappedSource(source)  # the solve keeps rows of its own
     plan = plan_run(planned, config, context, init, region)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
@@ -200,10 +200,10 @@ def _along_axes(config: SolverConfig) -> SolverConfig:
     """Configuration of a solve in a region: a step along an axis can be filtered, one against a gradient cannot."""
     if config.moves == "guided":
         raise InputError("pinned and bounds work with moves along axes: leave moves='guided' (--moves guided) out.")
-    if config.rule.transform is not None:
+    if config.rule.transformation is not None:
         raise InputError(
-            "pinned and bounds are in units of the dissimilarities, which a transformation changes: leave transform "
-            "(--transform) out."
+            "pinned and bounds are in units of the dissimilarities, which a transformation changes: leave "
+            "transformation (--transformation) out."
         )
     return replace(config, moves="axes")
 
@@ -238,7 +238,7 @@ def _embed(
     context.tell(StageEvent("compilation"))
     warm_up(source, config, context.executor)
     if isinstance(init, str):
-        as_given = replace(config, rule=replace(config.rule, transform=None))
+        as_given = replace(config, rule=replace(config.rule, transformation=None))
         warm_up_start(wanted_start(init, source, config), as_given, source.dtype.name, context.executor)
     context.tell(StageEvent("start"))
     schedule = Schedule(config, check.rms, source.layout, source.dtype)
@@ -287,7 +287,7 @@ UNSEARCHED_SOLVES = {"quick": 1, "default": 8, "best": 32}
 
 def _solves(config: SolverConfig, begin: Start, n: int, region: Region | None) -> int:
     """Number of solves: a search has tried many starts already, and one that was given is wanted."""
-    searched = config.rule.transform is None and region is None
+    searched = config.rule.transformation is None and region is None
     if searched and begin.evidence is not None:
         return 1
     if isinstance(config.n_init, int):
@@ -398,7 +398,7 @@ def _find_start(
     if not isinstance(init, str):
         return Start(init, None, "given")
     if scaling is not None:
-        source, config = scaling.disparities(source), replace(config, rule=replace(config.rule, transform=None))
+        source, config = scaling.disparities(source), replace(config, rule=replace(config.rule, transformation=None))
     return choose_start(init, source, config, context.executor, context.limit)
 
 

@@ -104,16 +104,16 @@ class PatternSearchMDS(OnCluster):
         ``((t - d) / t)^2``; ``(log t - log d)^2``. ``"absolute"`` and ``"huber"`` are robust against wrong entries.
     weight_power : float, default=0.0
         Weigh each pair by this power of its dissimilarity: -1 is Sammon's mapping.
-    transform : {None, "ratio", "interval", "spline", "ordinal"}, default=None
+    transformation : {None, "ratio", "interval", "spline", "ordinal"}, default=None
         What distances in the map are compared with: the dissimilarities (None), or disparities, which are fitted to
         the map and are a function of the dissimilarities: a multiple of them (``"ratio"``), a multiple with a constant
         (``"interval"``), a smooth function that never falls (``"spline"``), or any such function (``"ordinal"``), so
         that only the order of the dissimilarities counts: non-metric scaling, ``metric=False`` of
-        `sklearn.manifold.MDS`. Stress is then told against the disparities. It goes
-        with the squared loss of pairs that count alike; pairs may be missing.
+        `sklearn.manifold.MDS`. Stress is then told against the disparities. It goes with the squared loss of pairs
+        that count alike; pairs may be missing.
     ties : {"primary", "secondary"}, default="primary"
-        Whether equal dissimilarities may have different disparities with ``transform="ordinal"`` (``"primary"``), or
-        have the same (``"secondary"``, which scikit-learn does).
+        Whether equal dissimilarities may have different disparities with ``transformation="ordinal"``
+        (``"primary"``), or have the same (``"secondary"``, which scikit-learn does).
     disconnected : {"refuse", "largest"}, default="refuse"
         What to do with a matrix whose known pairs do not join all points, so that components of them have no place
         relative to each other: refuse it, or embed the largest component; `ids_` tells which points that are.
@@ -169,8 +169,8 @@ class PatternSearchMDS(OnCluster):
     error_ : float
         What the solve lowered, as a mean over pairs: `mse_`, or the mean of another ``loss``.
     disparities_ : (k, 2) or (k, 3) ndarray or None
-        With ``transform``, knots of the fitted function: dissimilarities, and their disparities or (with primary ties)
-        the lowest and the highest disparity of each. The function is linear between knots; where only the order counts
+        With ``transformation``, knots of the fitted function: dissimilarities, and their disparities or (with primary
+        ties) the lowest and the highest disparity of each. The function is linear between knots; where only the order counts
         it is a step function of up to 4,096 steps, that begin at the knots.
     n_known_pairs_ : int
         Pairs that count: those that are neither missing nor of weight zero.
@@ -233,7 +233,7 @@ class PatternSearchMDS(OnCluster):
         polish: bool | str = "auto",
         loss: str = "squared",
         weight_power: float = 0.0,
-        transform: str | None = None,
+        transformation: str | None = None,
         ties: str = "primary",
         disconnected: str = "refuse",
         bounds: Any = None,
@@ -262,7 +262,7 @@ class PatternSearchMDS(OnCluster):
         self.polish = polish
         self.loss = loss
         self.weight_power = weight_power
-        self.transform = transform
+        self.transformation = transformation
         self.ties = ties
         self.disconnected = disconnected
         self.bounds = bounds
@@ -326,8 +326,8 @@ class PatternSearchMDS(OnCluster):
         Warns
         -----
         DissimilarityWarning
-            When pairs are missing, or something else in the matrix is worth a look; and when a map with ``transform``
-            is degenerate: all disparities the same, or many points in few places.
+            When pairs are missing, or something else in the matrix is worth a look; and when a map with
+            ``transformation`` is degenerate: all disparities the same, or many points in few places.
         ConvergenceWarning
             When the solve ended before it converged: at ``max_epochs`` (unless that is 0), or because of the cluster.
         """
@@ -398,7 +398,9 @@ class PatternSearchMDS(OnCluster):
             effort=self.effort,
             polish=self.polish,
             seed=seed_of(self.random_state, checkpoint),
-            rule=PairRule(self.loss, power=self.weight_power, transform=self.transform, ties=self.ties, **sides),
+            rule=PairRule(
+                self.loss, power=self.weight_power, transformation=self.transformation, ties=self.ties, **sides
+            ),
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

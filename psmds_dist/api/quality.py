@@ -42,7 +42,7 @@ def measure(
     upper: Any = None,
     loss: str = "squared",
     weight_power: float = 0.0,
-    transform: str | None = None,
+    transformation: str | None = None,
     ties: str = "primary",
     dtype: str = "float32",
     cluster: Any = None,
@@ -64,7 +64,7 @@ def measure(
         What a pair costs, as in `PatternSearchMDS`; tells ``error`` of the result.
     weight_power : float, default=0.0
         Weigh each pair by this power of its dissimilarity, as in `PatternSearchMDS`.
-    transform, ties : str, optional
+    transformation, ties : str, optional
         As in `PatternSearchMDS`: stress is told against the disparities that fit the map best.
     dtype : {"float32", "float64"}, default="float32"
         Type of the rows.
@@ -94,7 +94,7 @@ def measure(
     0.0
     """
     sides = {"weighted": weights is not None, "bounded": upper is not None}
-    rule = PairRule(loss, power=weight_power, transform=transform, ties=ties, **sides)
+    rule = PairRule(loss, power=weight_power, transformation=transformation, ties=ties, **sides)
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
@@ -135,7 +135,7 @@ def quality(
     upper: Any = None,
     loss: str = "squared",
     weight_power: float = 0.0,
-    transform: str | None = None,
+    transformation: str | None = None,
     ties: str = "primary",
     dtype: str = "float32",
     cluster: Any = None,
@@ -164,7 +164,7 @@ def quality(
         Rows to read, at least 20; all by default.
     random_state : int, RandomState instance or None, default=0
         Seed of the sample, and of the points of `spearman` where there are more than 2,000. None draws one.
-    weights, upper, loss, weight_power, transform, ties, dtype, cluster, memory_limit, n_jobs
+    weights, upper, loss, weight_power, transformation, ties, dtype, cluster, memory_limit, n_jobs
         As in `measure`.
 
     Returns
@@ -188,7 +188,7 @@ def quality(
     """
     seed = seed_from(random_state)
     sides = {"weighted": weights is not None, "bounded": upper is not None}
-    rule = PairRule(loss, power=weight_power, transform=transform, ties=ties, **sides)
+    rule = PairRule(loss, power=weight_power, transformation=transformation, ties=ties, **sides)
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),

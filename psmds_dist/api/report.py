@@ -93,9 +93,9 @@ def stress_lines(stress: Stress | Quality, rule: PairRule = PLAIN, check: InputC
     ]
     if isinstance(stress, Stress) and not rule.least_squares:
         lines.insert(0, f"{rule.loss + ' loss':18} {stress.error:.6g}   mean of what was lowered")
-    if rule.transform is not None:
-        ties = f", {rule.ties} treatment of ties" * (rule.transform == "ordinal")
-        lines.append(f"Here t are disparities: {rule.transform} transformation{ties}.")
+    if rule.transformation is not None:
+        ties = f", {rule.ties} treatment of ties" * (rule.transformation == "ordinal")
+        lines.append(f"Here t are disparities: {rule.transformation} transformation{ties}.")
     if w:
         lines.append("All figures are weighted" + f", by t^{rule.power:g}" * bool(rule.power) + ".")
     if check is not None and check.missing:

@@ -204,8 +204,8 @@ class RuleOptions:
         help="Weigh each pair by this power of its dissimilarity; -1 is Sammon's mapping.",
     )
 
-    transform: str | None = option(
-        "--transform",
+    transformation: str | None = option(
+        "--transformation",
         help="Compare distances with a fitted function of the dissimilarities: ratio, interval, spline (a smooth one), "
         "or ordinal (any that never falls: non-metric scaling).",
     )
@@ -213,8 +213,8 @@ class RuleOptions:
         "--ties",
         default="primary",
         show_default=True,
-        help="With --transform ordinal: whether equal dissimilarities may have different disparities (primary) or not "
-        "(secondary).",
+        help="With --transformation ordinal: whether equal dissimilarities may have different disparities (primary) or "
+        "not (secondary).",
     )
 
     @property
@@ -227,7 +227,7 @@ class RuleOptions:
             power=self.weight_power,
             weighted=self.weights is not None,
             bounded=self.upper is not None,
-            transform=self.transform,
+            transformation=self.transformation,
             ties=self.ties,
         )
 

@@ -126,7 +126,7 @@ class SolverConfig:
         if isinstance(self.polish, bool):
             return self.polish
         usual = self.bad_moves and self.radius_tol is None and self.effort != "quick"
-        return usual and (self.polishes_fully(n) or self.rule.transform is not None)
+        return usual and (self.polishes_fully(n) or self.rule.transformation is not None)
 
     def polishes_fully(self, n: int) -> bool:
         """Whether a polish goes on to many digits, rather than for a few steps."""

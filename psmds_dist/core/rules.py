@@ -33,10 +33,10 @@ class PairRule:
         costs nothing, one outside as much as if the nearer bound were the dissimilarity.
     gaps : bool
         Whether dissimilarities may be missing (NaN).
-    transform : {"ratio", "interval", "spline", "ordinal"} or None
+    transformation : {"ratio", "interval", "spline", "ordinal"} or None
         What dissimilarities are known up to: a factor, a factor and a constant, a smooth monotone function, or any.
     ties : {"primary", "secondary"}
-        Whether equal dissimilarities may have different disparities, where ``transform`` is ``"ordinal"``.
+        Whether equal dissimilarities may have different disparities, where ``transformation`` is ``"ordinal"``.
     """
 
     loss: str = "squared"
@@ -45,7 +45,7 @@ class PairRule:
     weighted: bool = False
     bounded: bool = False
     gaps: bool = False
-    transform: str | None = None
+    transformation: str | None = None
     ties: str = "primary"
 
     def __post_init__(self) -> None:
@@ -62,20 +62,23 @@ class PairRule:
         self._check_transform()
 
     def _check_transform(self) -> None:
-        for name, value, choices in ("transform", self.transform, (None, *TRANSFORMS)), ("ties", self.ties, TIES):
+        for name, value, choices in (
+            ("transformation", self.transformation, (None, *TRANSFORMS)),
+            ("ties", self.ties, TIES),
+        ):
             if value not in choices:
                 raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
-        if self.transform is not None and (self.loss != "squared" or self.power or self.weighted or self.bounded):
+        if self.transformation is not None and (self.loss != "squared" or self.power or self.weighted or self.bounded):
             raise InputError(
-                f"transform={self.transform!r} is for the squared error of pairs that count alike: leave out loss, "
-                "weight_power, weights and upper. Missing pairs (NaN) may be."
+                f"transformation={self.transformation!r} is for the squared error of pairs that count alike: leave out "
+                "loss, weight_power, weights and upper. Missing pairs (NaN) may be."
             )
 
     @property
     def plain(self) -> bool:
         """Whether every pair counts by its squared error."""
         return self.loss == "squared" and not (
-            self.power or self.weighted or self.bounded or self.gaps or self.transform
+            self.power or self.weighted or self.bounded or self.gaps or self.transformation
         )
 
     @property

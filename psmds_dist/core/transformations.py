@@ -236,7 +236,8 @@ def knots_of(values: Floats, highest: float = -math.inf) -> tuple[Floats, bool]:
     different = np.unique(values)
     if different.size < 2:
         raise InputError(
-            "all dissimilarities that are known are the same, so there is nothing to transform: leave transform out."
+            "all dissimilarities that are known are the same, so there is nothing to transform: leave out "
+            "transformation."
         )
     if different.size <= MAX_BINS:
         return different, True
@@ -259,13 +260,13 @@ def degeneracy(embedding: Floats, curve: Floats) -> str:
     if curve.shape[1] > 2 and last - first <= ALIKE * last:
         return (
             "the map is degenerate: the disparities of all pairs are nearly the same, whatever their dissimilarities; "
-            "try more components, or transform='interval'"
+            "try more components, or transformation='interval'"
         )
     step = ALIKE * math.sqrt(float(np.square(embedding - embedding.mean(axis=0)).sum(axis=1).mean()))
     places = len(np.unique(np.round(embedding / step), axis=0)) if step else 1
     if places <= CROWDED * len(embedding):
         return (
             f"the map may be degenerate: its {len(embedding):,} points lie in {places:,} places, which ties or groups "
-            "allow where only the order counts; try ties='secondary', or transform='interval'"
+            "allow where only the order counts; try ties='secondary', or transformation='interval'"
         )
     return ""

@@ -128,7 +128,7 @@ class RuleKernels:
         weights = (rule.parts - 1) * n * rule.weighted
         table = self.table.astype(number)
         form = loss.RowForm(n * rule.bounded, weights, power, number(FLOOR), number(self.scale), table)
-        if rule.transform is not None:
+        if rule.transformation is not None:
             return Kruskal(number(self.share)), form
         return rule.facts.kind(number(rule.share * self.scale)), form
 

@@ -59,7 +59,7 @@ class Scaling:
 
         The last knot is the highest dissimilarity, if that is given.
         """
-        if rule.transform is None:
+        if rule.transformation is None:
             return None
         rows = CachedRows(source, budget)
         blocks = schedule.sample_blocks(SAMPLE)
@@ -67,9 +67,9 @@ class Scaling:
         (part,) = gather(executor, SelectColumns(rows, columns), rows.layout, blocks)
         values = part[~np.eye(len(part), dtype=bool) & ~np.isnan(part)]
         knots, complete = knots_of(values, highest)
-        if rule.transform == "ratio" and columns.size < source.n:
+        if rule.transformation == "ratio" and columns.size < source.n:
             knots = np.union1d(0.0, knots)  # of the smallest ones too, that no sample may hold
-        kind = transformation_of(rule.transform, rule.ties if complete else "secondary")
+        kind = transformation_of(rule.transformation, rule.ties if complete else "secondary")
         first = kind.begin(knots, schedule.config.n_components)
         counts = np.diff(np.searchsorted(np.sort(values), knots), append=values.size)
         return cls(kind, knots, first * (schedule.scale / math.sqrt(np.average(first**2, weights=counts))))

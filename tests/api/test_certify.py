@@ -142,4 +142,4 @@ def test_the_command_certifies_what_a_solve_reached_and_judges_other_maps(tmp_pa
 def test_a_map_with_a_transformation_is_not_certified():
     matrix = ArrayRows(random_pairs(9, 5).low)
     with pytest.raises(InputError, match="but this map was made with a transformation"):
-        certificate_of(matrix, np.zeros((9, 2)), InProcessExecutor(1), rule=PairRule(transform="interval"))
+        certificate_of(matrix, np.zeros((9, 2)), InProcessExecutor(1), rule=PairRule(transformation="interval"))

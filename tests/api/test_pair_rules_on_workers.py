@@ -31,7 +31,14 @@ def test_pairs_and_weights_in_memory_give_the_same_bits_on_workers(client):
 def test_disparities_are_the_same_bits_on_workers_and_streamed(client, ties):
     random = np.random.default_rng(0)
     t = np.digitize(pdist(random.random((600, 2))), np.linspace(0.05, 1.2, 40)) + 1.0
-    given = {"random_state": 0, "transform": "ordinal", "ties": ties, "init": "random", "n_init": 1, "polish": False}
+    given = {
+        "random_state": 0,
+        "transformation": "ordinal",
+        "ties": ties,
+        "init": "random",
+        "n_init": 1,
+        "polish": False,
+    }
     wanted = PatternSearchMDS(**given).fit(squareform(t))
     for other in ({"cluster": client}, {"memory_limit": "256 MiB"}):
         found = PatternSearchMDS(**given, **other).fit(squareform(t))

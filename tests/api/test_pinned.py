@@ -138,7 +138,7 @@ def test_a_given_start_is_put_onto_the_pinned_points():
     ("matrix", "pinned", "parameters", "sentence"),
     [
         (T, PINNED, {"moves": "guided"}, "pinned and bounds work with moves along axes"),
-        (T, PINNED, {"transform": "interval"}, "a transformation changes: leave transform"),
+        (T, PINNED, {"transformation": "interval"}, "a transformation changes: leave transformation"),
         (T, PINNED * 1e7, {}, r"demand coordinates of \d.*more than 10000 times"),
         (T, None, {"bounds": (1e9, None)}, "demand coordinates of 1e[+]09"),
         (T, PINNED[:9], {}, r"pinned must be coordinates of shape \(60, 2\)"),

@@ -38,14 +38,16 @@ def best_stress(t, x, ties):
 
 @pytest.mark.parametrize("change", [lambda t: t**3, lambda t: np.exp(3 * t), rankdata], ids=["cube", "exp", "ranks"])
 def test_a_plane_is_recovered_from_the_order_of_its_distances(change):
-    mds = fit(change(T), transform="ordinal")
+    mds = fit(change(T), transformation="ordinal")
     assert procrustes(POINTS, mds.embedding_)[2] < 1e-3
     assert best_stress(T, mds.embedding_, "primary") < 1e-2
 
 
-@pytest.mark.parametrize(("transform", "change"), [("ratio", lambda t: 7 * t), ("interval", lambda t: 3 * t + 0.4)])
-def test_a_plane_is_recovered_up_to_a_factor_and_a_constant(transform, change):
-    mds = fit(change(T), transform=transform, dtype="float64")
+@pytest.mark.parametrize(
+    ("transformation", "change"), [("ratio", lambda t: 7 * t), ("interval", lambda t: 3 * t + 0.4)]
+)
+def test_a_plane_is_recovered_up_to_a_factor_and_a_constant(transformation, change):
+    mds = fit(change(T), transformation=transformation, dtype="float64")
     assert mds.stress1_ < 1e-4
     assert procrustes(POINTS, mds.embedding_)[2] < 1e-7
     t, disparities = mds.disparities_.T
@@ -54,7 +56,7 @@ def test_a_plane_is_recovered_up_to_a_factor_and_a_constant(transform, change):
 
 
 def test_a_smooth_function_is_fitted():
-    ours, straight = (fit(T**1.5, transform=name).stress1_ for name in ("spline", "interval"))
+    ours, straight = (fit(T**1.5, transformation=name).stress1_ for name in ("spline", "interval"))
     assert ours < straight / 3
 
 
@@ -65,35 +67,35 @@ RATED = np.digitize(NOISY, np.quantile(NOISY, np.arange(1, 7) / 7)) + 1.0
 @pytest.mark.parametrize("ties", ["primary", "secondary"])
 @pytest.mark.parametrize("t", [NOISY, RATED], ids=["noisy", "rated"])
 def test_stress_is_that_of_monotone_regression_and_a_local_minimum(t, ties):
-    mds = fit(t, transform="ordinal", ties=ties, dtype="float64")
+    mds = fit(t, transformation="ordinal", ties=ties, dtype="float64")
     stress = best_stress(t, mds.embedding_, ties)
     assert mds.stress1_ == pytest.approx(stress, rel=2e-3)
     random = np.random.default_rng(2)
     for length in (0.003, 0.03):
         moved = (mds.embedding_ + length * random.standard_normal(POINTS.shape) for _ in range(10))
         assert stress < min(best_stress(t, x, ties) for x in moved)
-    told = measure(squareform(t), mds.embedding_, transform="ordinal", ties=ties, dtype="float64")
+    told = measure(squareform(t), mds.embedding_, transformation="ordinal", ties=ties, dtype="float64")
     assert told.stress1 == pytest.approx(mds.stress1_, rel=1e-9)
 
 
 def test_only_the_order_counts():
-    one, other = (fit(change(NOISY), transform="ordinal", dtype="float64") for change in (rankdata, np.exp))
+    one, other = (fit(change(NOISY), transformation="ordinal", dtype="float64") for change in (rankdata, np.exp))
     np.testing.assert_array_equal(one.disparities_[:, 1:] > 0, other.disparities_[:, 1:] > 0)
     assert procrustes(one.embedding_, other.embedding_)[2] < 1e-12
 
 
 def test_missing_pairs_do_not_count():
     known = np.random.default_rng(3).random(T.size) < 0.7
-    mds = fit(np.where(known, T**2, np.nan), transform="ordinal")
+    mds = fit(np.where(known, T**2, np.nan), transformation="ordinal")
     assert procrustes(POINTS, mds.embedding_)[2] < 1e-3
     assert mds.n_known_pairs_ == known.sum()
 
 
 @pytest.mark.parametrize(
-    ("transform", "ties"), [("ordinal", "primary"), ("ordinal", "secondary"), ("spline", "primary")]
+    ("transformation", "ties"), [("ordinal", "primary"), ("ordinal", "secondary"), ("spline", "primary")]
 )
-def test_threads_and_resumed_runs_give_the_same_bits(tmp_path, transform, ties):
-    whole = {"transform": transform, "ties": ties, "init": "classical", "max_epochs": 25}
+def test_threads_and_resumed_runs_give_the_same_bits(tmp_path, transformation, ties):
+    whole = {"transformation": transformation, "ties": ties, "init": "classical", "max_epochs": 25}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wanted = fit(RATED, **whole)
@@ -106,23 +108,25 @@ def test_threads_and_resumed_runs_give_the_same_bits(tmp_path, transform, ties):
 
 
 def test_bad_parameters_are_refused():
-    with pytest.raises(InputError, match="transform must be one of None, 'ratio', 'interval', 'spline', 'ordinal'"):
-        fit(T, transform="monotone")
+    with pytest.raises(
+        InputError, match="transformation must be one of None, 'ratio', 'interval', 'spline', 'ordinal'"
+    ):
+        fit(T, transformation="monotone")
     with pytest.raises(InputError, match="is for the squared error of pairs that count alike"):
-        fit(T, transform="ordinal", loss="absolute")
+        fit(T, transformation="ordinal", loss="absolute")
     with pytest.raises(InputError, match="there is nothing to transform"):
-        fit(np.ones(T.size), transform="ordinal")
+        fit(np.ones(T.size), transformation="ordinal")
 
 
 def test_the_estimator_is_one_of_scikit_learn():
-    mds = clone(PatternSearchMDS(transform="ordinal", ties="secondary"))
-    assert (mds.transform, mds.ties) == ("ordinal", "secondary")
+    mds = clone(PatternSearchMDS(transformation="ordinal", ties="secondary"))
+    assert (mds.transformation, mds.ties) == ("ordinal", "secondary")
     assert fit(T).disparities_ is None
 
 
 def test_quality_is_told_against_disparities():
-    mds = fit(T**3, transform="ordinal")
-    found = quality(squareform(T**3), mds.embedding_, transform="ordinal", truth=POINTS)
+    mds = fit(T**3, transformation="ordinal")
+    found = quality(squareform(T**3), mds.embedding_, transformation="ordinal", truth=POINTS)
     assert found.stress1 == pytest.approx(mds.stress1_, rel=1e-6)
     assert found.procrustes < 1e-3
 
@@ -146,7 +150,7 @@ def test_stress_is_no_worse_than_that_of_the_best_of_ten_starts_of_smacof(ties):
             warnings.simplefilter("ignore")
             how = {"metric": False, "normalized_stress": True, "n_init": 10, "dissimilarity": "precomputed"}
             theirs = MDS(2, **how, max_iter=1000, eps=1e-6, random_state=0).fit_transform(squareform(t))
-        ours = fit(t, transform="ordinal", ties=ties, n_init="auto").embedding_
+        ours = fit(t, transformation="ordinal", ties=ties, n_init="auto").embedding_
         assert best_stress(t, ours, ties) <= 1.005 * best_stress(t, theirs, ties), name
 
 
@@ -157,4 +161,4 @@ def test_outliers_that_no_sample_holds_count_as_they_are():
     y = x + random.normal(0, 0.1, x.shape)
     t, d = pdist(x), pdist(y)
     wanted = np.sqrt(1 - np.dot(t, d) ** 2 / np.dot(t, t) / np.dot(d, d))
-    assert measure(squareform(t), y, transform="ratio").stress1 == pytest.approx(wanted, rel=1e-3)
+    assert measure(squareform(t), y, transformation="ratio").stress1 == pytest.approx(wanted, rel=1e-3)

@@ -26,13 +26,13 @@ def run(*arguments, code=0):
 
 
 def test_an_ordinal_map_is_fitted_measured_and_drawn(folder):
-    told = run("fit", "cubes.npy", "map.zarr", "--transform", "ordinal", "--ties", "secondary", "--starts", 1)
+    told = run("fit", "cubes.npy", "map.zarr", "--transformation", "ordinal", "--ties", "secondary", "--starts", 1)
     assert "Here t are disparities: ordinal transformation, secondary treatment of ties." in told
     found = read_result("map.zarr")
     assert procrustes(POINTS, found.embedding)[2] < 1e-3
     assert found.disparities.shape == (2, 780)
     assert (np.diff(found.disparities) >= 0).all()
-    assert found.attributes["rule"]["transform"] == "ordinal"
+    assert found.attributes["rule"]["transformation"] == "ordinal"
     measured = run("quality", "map.zarr")
     assert "Here t are disparities" in measured
     assert f"Stress-1           {found.stress.stress1:.6f}" in measured
@@ -41,6 +41,6 @@ def test_an_ordinal_map_is_fitted_measured_and_drawn(folder):
 
 
 def test_what_does_not_go_together_is_refused(folder):
-    told = run("fit", "cubes.npy", "map.zarr", "--transform", "ordinal", "--loss", "huber", code=1)
+    told = run("fit", "cubes.npy", "map.zarr", "--transformation", "ordinal", "--loss", "huber", code=1)
     assert "is for the squared error of pairs that count alike" in told
-    assert "transform must be one of" in run("fit", "cubes.npy", "map.zarr", "--transform", "rank", code=1)
+    assert "transformation must be one of" in run("fit", "cubes.npy", "map.zarr", "--transformation", "rank", code=1)

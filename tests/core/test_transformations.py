@@ -119,12 +119,12 @@ def test_degenerate_maps_are_told() -> None:
 
 
 def test_rules_that_cannot_be_are_refused() -> None:
-    for wrong in ({"transform": "rank"}, {"transform": 3}, {"ties": "tertiary"}):
+    for wrong in ({"transformation": "rank"}, {"transformation": 3}, {"ties": "tertiary"}):
         with pytest.raises(InputError, match="must be one of"):
             PairRule(**wrong)
     for other in ({"loss": "huber"}, {"power": -1}, {"weighted": True}, {"bounded": True}):
-        with pytest.raises(InputError, match="transform='ordinal' is for the squared error"):
-            PairRule(transform="ordinal", **other)
+        with pytest.raises(InputError, match="transformation='ordinal' is for the squared error"):
+            PairRule(transformation="ordinal", **other)
     with pytest.raises(InputError, match="the same, so there is nothing to transform"):
         knots_of(np.full(5, 2.0))
 

@@ -17,8 +17,8 @@ T = np.digitize(pdist(np.random.default_rng(0).random((N, 2))), np.linspace(0.05
 SCALE = float(np.sqrt(2 * np.sum(T**2) / (N * (N - 1))))
 
 
-def solved(*, budget=10**9, threads=2, transform="ordinal", ties="primary", **given):
-    rule = PairRule(transform=transform, ties=ties)
+def solved(*, budget=10**9, threads=2, transformation="ordinal", ties="primary", **given):
+    rule = PairRule(transformation=transformation, ties=ties)
     config = SolverConfig(**{"rule": rule, "polish": True, "max_epochs": 20, **given})
     executor, source = InProcessExecutor(threads), ArrayRows(squareform(T).astype(np.float32), "float32")
     schedule = Schedule(config, SCALE, source.layout, source.dtype)
@@ -26,9 +26,11 @@ def solved(*, budget=10**9, threads=2, transform="ordinal", ties="primary", **gi
     return solve(source, config, executor, scale=SCALE, budget=budget, scaling=scaling)
 
 
-@pytest.mark.parametrize(("transform", "ties"), [("ordinal", "primary"), ("ordinal", "secondary"), ("interval", "")])
-def test_streamed_rows_and_threads_give_the_same_bits(transform, ties):
-    given = {"transform": transform, "ties": ties or "primary", "radius_tol": SCALE / 100}
+@pytest.mark.parametrize(
+    ("transformation", "ties"), [("ordinal", "primary"), ("ordinal", "secondary"), ("interval", "")]
+)
+def test_streamed_rows_and_threads_give_the_same_bits(transformation, ties):
+    given = {"transformation": transformation, "ties": ties or "primary", "radius_tol": SCALE / 100}
     wanted = solved(**given)
     for budget, threads in [(10**9, 1), (4 * N * 40, 2), (4 * N * 100, 1)]:
         found = solved(budget=budget, threads=threads, **given)
