@@ -24,6 +24,7 @@ from psmds_dist.core.events import OnEvent, ignore
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.types import Floats
+from psmds_dist.data.sparse_points import DISTANCES
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, open_checkpoint
 from psmds_dist.utils.text import note_unsafe
@@ -368,4 +369,5 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = tags.input_tags.positive_only = self.metric == "precomputed"
+        tags.input_tags.sparse = isinstance(self.metric, str) and self.metric in DISTANCES
         return tags

@@ -170,8 +170,8 @@ class PatternSearchMDS(OnCluster):
         What the solve lowered, as a mean over pairs: `mse_`, or the mean of another ``loss``.
     disparities_ : (k, 2) or (k, 3) ndarray or None
         With ``transformation``, knots of the fitted function: dissimilarities, and their disparities or (with primary
-        ties) the lowest and the highest disparity of each. The function is linear between knots; where only the order counts
-        it is a step function of up to 4,096 steps, that begin at the knots.
+        ties) the lowest and the highest disparity of each. The function is linear between knots; where only the order
+        counts it is a step function of up to 4,096 steps, that begin at the knots.
     n_known_pairs_ : int
         Pairs that count: those that are neither missing nor of weight zero.
     n_epochs_, n_iter_ : int
