@@ -266,7 +266,7 @@ def _embed(
         solution=solution,
         check=check,
         plan=plan,
-        config=first,
+        config=_as_solved(first, solution),
         ids=context.ids,
         start=begin.name if solution.seed == first.seed else "random",
         evidence=begin.evidence if begin.evidence and scaling is None else Evidence.of(stresses),
@@ -275,6 +275,13 @@ def _embed(
         identity=identity,
         region=region,
     )
+
+
+def _as_solved(config: SolverConfig, solution: Solution) -> SolverConfig:
+    """Settings as they were followed: beyond 4,096 different dissimilarities, near ones share a disparity."""
+    if config.rule.transformation != "ordinal" or len(solution.disparities) != 2:
+        return config
+    return replace(config, rule=replace(config.rule, ties="secondary"))
 
 
 SOLVES = {"quick": 1, "default": 1, "best": 4}

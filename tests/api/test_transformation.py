@@ -36,6 +36,12 @@ def best_stress(t, x, ties):
     return np.sqrt(np.sum((d - isotonic_regression(means, sample_weight=counts)[bins]) ** 2) / np.sum(d**2))
 
 
+def test_what_was_done_with_ties_is_told_where_there_are_many_dissimilarities():
+    many = pdist(np.random.default_rng(1).random((100, 2)))  # 4,950 different ones
+    short = {"transformation": "ordinal", "max_epochs": 3, "polish": False, "dtype": "float64"}
+    assert [fit(t, **short).result_.config.rule.ties for t in (T, many)] == ["primary", "secondary"]
+
+
 @pytest.mark.parametrize("change", [lambda t: t**3, lambda t: np.exp(3 * t), rankdata], ids=["cube", "exp", "ranks"])
 def test_a_plane_is_recovered_from_the_order_of_its_distances(change):
     mds = fit(change(T), transformation="ordinal")
@@ -84,6 +90,7 @@ def test_only_the_order_counts():
     assert procrustes(one.embedding_, other.embedding_)[2] < 1e-12
 
 
+@pytest.mark.wide  # kernels of their own, which take a minute to compile
 def test_missing_pairs_do_not_count():
     known = np.random.default_rng(3).random(T.size) < 0.7
     mds = fit(np.where(known, T**2, np.nan), transformation="ordinal")
