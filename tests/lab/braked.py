@@ -15,7 +15,7 @@ from psmds_dist.__main__ import main
 from psmds_dist.api import report
 from psmds_dist.deploy import batch
 
-MOMENT = 0.3
+MOMENT = 0.4
 """Seconds."""
 
 

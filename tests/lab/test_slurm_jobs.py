@@ -118,7 +118,7 @@ def test_a_run_across_nodes_survives_what_ends_its_allocations(slurm, place):
     brake = place / "brake"
     brake.touch()
     program = (*BRAKED, brake)
-    run = Run(slurm, place, "nodes.zarr", 1000, "--nodes=3", "--exclusive", "--time=60", program=program)
+    run = Run(slurm, place, "nodes.zarr", 1500, "--nodes=3", "--exclusive", "--time=60", program=program)
     run.wait_for_epochs()
     _require_secrets_hidden(run)
 
