@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
 import time
@@ -16,7 +15,7 @@ import numpy as np
 from psmds_dist.api.export import MapTable
 from psmds_dist.api.init import Start, choose_start, memory_of_run, wanted_start, warm_up_start
 from psmds_dist.api.run import RunContext, installed
-from psmds_dist.core.arrays import as_array, fill, is_masked
+from psmds_dist.core.arrays import as_array, digest_of_arrays, fill, is_masked
 from psmds_dist.core.certificate import Certificate
 from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SMALL_POINTS, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
@@ -232,7 +231,7 @@ def _embed(
         _require_reachable(region, check.rms)
     elif not isinstance(init, str):
         init = _brought_near(init, check.rms)
-    given = init if isinstance(init, str) else hashlib.blake2b(init.tobytes(), digest_size=16).hexdigest()
+    given = init if isinstance(init, str) else digest_of_arrays(init)
     configuration = {**config.as_dict(), "init": given, **({"region": region.digest} if region else {})}
     identity = context.attach(check.n, check.dtype, check.digest, configuration)
     context.tell(StageEvent("compilation"))

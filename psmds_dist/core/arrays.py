@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,3 +117,11 @@ def fill(out: Rows, values: NDArray[Any]) -> None:
     """Copy numbers into rows of another type; one too large for it becomes infinite, for the check to tell."""
     with np.errstate(over="ignore"):
         out[...] = values
+
+
+def digest_of_arrays(*arrays: NDArray[Any]) -> str:
+    """Digest of the bytes of arrays, one after the other."""
+    content = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        content.update(array.tobytes())
+    return content.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.core.arrays import as_array, numbers_of
+from psmds_dist.core.arrays import as_array, digest_of_arrays, numbers_of
 from psmds_dist.core.stress import canonical
 from psmds_dist.core.types import Floats, InputError, Ints
 
@@ -95,7 +94,7 @@ class Region:
     @property
     def digest(self) -> str:
         """Identity of the region."""
-        return hashlib.blake2b(self.low.tobytes() + self.high.tobytes(), digest_size=16).hexdigest()
+        return digest_of_arrays(self.low, self.high)
 
     def of_points(self, points: Ints) -> Region:
         """Region of some of the points."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
+from psmds_dist.core.arrays import digest_of_arrays
 from psmds_dist.core.sources import ReadProfile, RowSource, SupportsColumns, WrappedSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 
@@ -118,7 +118,7 @@ class Subset(WrappedSource):
     @property
     def content_id(self) -> str:
         """Identity of the content."""
-        return f"{super().content_id} {hashlib.blake2b(self.rows.tobytes(), digest_size=16).hexdigest()}"
+        return f"{super().content_id} {digest_of_arrays(self.rows)}"
 
     @property
     def ids(self) -> list[str]:
@@ -210,8 +210,7 @@ class Positions(WrappedSource):
     @property
     def content_id(self) -> str:
         """Identity of the content."""
-        digest = hashlib.blake2b(self.knots.tobytes(), digest_size=16).hexdigest()
-        return f"{super().content_id} {digest} {self.stepwise:d}"
+        return f"{super().content_id} {digest_of_arrays(self.knots)} {self.stepwise:d}"
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
@@ -230,7 +229,7 @@ class Disparities(WrappedSource):
     @property
     def content_id(self) -> str:
         """Identity of the content."""
-        return f"{super().content_id} {hashlib.blake2b(self.values.tobytes(), digest_size=16).hexdigest()}"
+        return f"{super().content_id} {digest_of_arrays(self.values)}"
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
