@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -151,7 +152,6 @@ class Embedding:
         return self.solution.stop_reason.advice if self.config.max_epochs else ""
 
 
-@reraise_swallowed_interrupt()
 def embed(
     source: RowSource,
     config: SolverConfig,
@@ -176,23 +176,38 @@ def embed(
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
-    context = RunContext.of(
-        executor,
-        memory_limit,
-        ids=ids,
-        checkpoint=checkpoint,
-        on_plan=on_plan,
-        on_epoch=on_epoch,
-        on_event=on_event,
-    )
+    hooks = {"on_plan": on_plan, "on_epoch": on_epoch, "on_event": on_event}
+    context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, **hooks)
     config = config if region is None else _along_axes(config)
     planned = source if config.rule.transformation is None else WrappedSource(source)  # the solve keeps rows of its own
     plan = plan_run(planned, config, context, init, region)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
-    work = partial(_embed, source, config, context, plan, init, region)
-    embedding, memory = context.run(plan, source, work)
-    return replace(embedding, peak_memory=memory.peak, over=memory.over)
+    with reraise_swallowed_interrupt(), context.running(plan, source) as memory_used:
+        check, config, init = _checked(source, config, context, init, region)
+        identity = context.attach(check.n, check.dtype, check.digest, _configuration(config, init, region))
+        _compile(source, config, context, init)
+        begin, scaling, seconds = _begin(source, config, context, check, plan, init, region)
+        config = config if config.radius is not None else replace(config, radius=begin.radius)
+        tasks = _tasks(source, config, context, check, plan, begin, scaling, region)
+        solution, stresses, solving = _best_of(tasks, context)
+        context.recorder.end(solution.stop_reason)
+        memory = memory_used()
+    return Embedding(
+        solution=solution,
+        check=check,
+        plan=plan,
+        config=_as_solved(config, solution),
+        ids=ids,
+        start=begin.name if solution.seed == config.seed else "random",
+        evidence=begin.evidence if begin.evidence and scaling is None else Evidence.of(stresses),
+        seconds=seconds + solving,
+        versions=versions(),
+        identity=identity,
+        region=region,
+        peak_memory=memory.peak,
+        over=memory.over,
+    )
 
 
 def _along_axes(config: SolverConfig) -> SolverConfig:
@@ -207,15 +222,10 @@ def _along_axes(config: SolverConfig) -> SolverConfig:
     return replace(config, moves="axes")
 
 
-def _embed(
-    source: RowSource,
-    config: SolverConfig,
-    context: RunContext,
-    plan: Plan,
-    init: str | Floats,
-    region: Region | None,
-) -> Embedding:
-    """Check, find the start, and solve from all starts."""
+def _checked(
+    source: RowSource, config: SolverConfig, context: RunContext, init: str | Floats, region: Region | None
+) -> tuple[InputCheck, SolverConfig, str | Floats]:
+    """Check the matrix, and what was given in its units; a start is moved to the origin."""
     check = check_rows(
         source,
         config.rule,
@@ -225,20 +235,43 @@ def _embed(
         on_progress=partial(context.tell_part, "check"),
     )
     warn_of_few_pairs(check, config.n_components, context.ids)
-    config = replace(config, rule=replace(config.rule, gaps=check.missing > 0))
     _require_near(init, config, check.rms)
     if region is not None:
         _require_reachable(region, check.rms)
     elif not isinstance(init, str):
         init = _brought_near(init, check.rms)
+    return check, replace(config, rule=replace(config.rule, gaps=check.missing > 0)), init
+
+
+def _configuration(config: SolverConfig, init: str | Floats, region: Region | None) -> dict[str, Any]:
+    """What makes a run this one, beside its matrix."""
     given = init if isinstance(init, str) else digest_of_arrays(init)
-    configuration = {**config.as_dict(), "init": given, **({"region": region.digest} if region else {})}
-    identity = context.attach(check.n, check.dtype, check.digest, configuration)
+    return {**config.as_dict(), "init": given, **({"region": region.digest} if region else {})}
+
+
+def _compile(source: RowSource, config: SolverConfig, context: RunContext, init: str | Floats) -> None:
+    """Compile all kernels of a run, or load them from disk, before a clock runs."""
     context.tell(StageEvent("compilation"))
     warm_up(source, config, context.executor)
     if isinstance(init, str):
-        as_given = replace(config, rule=replace(config.rule, transformation=None))
-        warm_up_start(wanted_start(init, source, config), as_given, source.dtype.name, context.executor)
+        warm_up_start(wanted_start(init, source, config), _as_given(config), source.dtype.name, context.executor)
+
+
+def _as_given(config: SolverConfig) -> SolverConfig:
+    """Configuration for dissimilarities as they are."""
+    return replace(config, rule=replace(config.rule, transformation=None))
+
+
+def _begin(
+    source: RowSource,
+    config: SolverConfig,
+    context: RunContext,
+    check: InputCheck,
+    plan: Plan,
+    init: str | Floats,
+    region: Region | None,
+) -> tuple[Start, Scaling | None, float]:
+    """Find the start, and how dissimilarities are transformed; with the seconds that the start took."""
     context.tell(StageEvent("start"))
     schedule = Schedule(config, check.rms, source.layout, source.dtype)
     scaling = Scaling.of(source, config.rule, context.executor, schedule, plan.budget, check.highest)
@@ -246,7 +279,24 @@ def _embed(
     begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
     if region is not None:  # what was found out about the free map does not hold for the placed one
         begin = replace(begin, radius=None, evidence=None)
-    first = config if config.radius is not None else replace(config, radius=begin.radius)
+    return begin, scaling, seconds
+
+
+Task = Callable[..., Solution]
+"""A solve that lacks its stream of states and who is told of its events."""
+
+
+def _tasks(
+    source: RowSource,
+    config: SolverConfig,
+    context: RunContext,
+    check: InputCheck,
+    plan: Plan,
+    begin: Start,
+    scaling: Scaling | None,
+    region: Region | None,
+) -> list[Task]:
+    """Solves of a run: from the start that was found, and from random ones."""
     task = partial(
         solve,
         source,
@@ -257,23 +307,9 @@ def _embed(
         on_epoch=context.on_epoch,
         scaling=scaling,
     )
-    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin, source.n, region)))
-    tasks = [partial(task, config=first, start=begin.x), *(partial(task, config=other) for other in others)]
-    solution, stresses, solving = _best_of_sound(tasks, context)
-    context.recorder.end(solution.stop_reason)
-    return Embedding(
-        solution=solution,
-        check=check,
-        plan=plan,
-        config=_as_solved(first, solution),
-        ids=context.ids,
-        start=begin.name if solution.seed == first.seed else "random",
-        evidence=begin.evidence if begin.evidence and scaling is None else Evidence.of(stresses),
-        seconds=seconds + solving,
-        versions=versions(),
-        identity=identity,
-        region=region,
-    )
+    first = partial(task, config=config, start=begin.x)
+    count = _solves(config, begin, source.n, region)
+    return [first, *(partial(task, config=replace(config, seed=config.seed + k)) for k in range(1, count))]
 
 
 def _as_solved(config: SolverConfig, solution: Solution) -> SolverConfig:
@@ -352,18 +388,7 @@ Best = tuple[Solution, list[float], float]
 """The best of several solves, the normalized stress of each, and the seconds of all."""
 
 
-def _best_of_sound(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> Best:
-    """Solve from several starts; a start that may come of damaged rows is forgotten."""
-    try:
-        return _best_of(tasks, context)
-    except DamagedDataError:  # finding the start tests no checksums
-        checkpoint = context.checkpoint
-        if checkpoint.stream("solve-0").last() is None:
-            checkpoint.stream("start").forget()
-        raise
-
-
-def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> Best:
+def _best_of(tasks: Sequence[Task], context: RunContext) -> Best:
     """Solve from several starts; an interrupt or callback ends them all."""
     best: Solution | None = None
     stresses, seconds, checkpoint = [], 0.0, context.checkpoint
@@ -372,7 +397,8 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
         best, stresses, seconds = Solution.from_arrays(saved), saved["stresses"].tolist(), float(saved["spent"])
     for k, task in enumerate(tasks[len(stresses) :], len(stresses)):
         on_event = partial(_tell_of, k, len(tasks), context.tell)
-        found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
+        with _forgetting_start(checkpoint):
+            found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
         seconds += found.seconds
         stresses.append(found.stress.normalized_stress)
         if best is None or found.merit < best.merit:
@@ -383,6 +409,17 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
             done.save(k, partial(_finished, best, list(stresses), seconds))
     assert best is not None
     return best, stresses, seconds
+
+
+@contextmanager
+def _forgetting_start(checkpoint: CheckpointStore) -> Iterator[None]:
+    """Forget a start that may come of damaged rows: finding it tests no checksums."""
+    try:
+        yield
+    except DamagedDataError:
+        if checkpoint.stream("solve-0").last() is None:
+            checkpoint.stream("start").forget()
+        raise
 
 
 def _tell_of(k: int, count: int, tell: OnEvent, event: Event) -> None:
@@ -404,7 +441,7 @@ def _find_start(
     if not isinstance(init, str):
         return Start(init, None, "given")
     if scaling is not None:
-        source, config = scaling.disparities(source), replace(config, rule=replace(config.rule, transformation=None))
+        source, config = scaling.disparities(source), _as_given(config)
     return choose_start(init, source, config, context.executor, context.limit)
 
 
