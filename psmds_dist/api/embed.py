@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -184,23 +184,23 @@ def embed(
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
     with reraise_swallowed_interrupt(), context.running(plan, source) as memory_used:
-        check, config, init = _checked(source, config, context, init, region)
-        identity = context.attach(check.n, check.dtype, check.digest, _configuration(config, init, region))
-        _compile(source, config, context, init)
-        begin, scaling, seconds = _begin(source, config, context, check, plan, init, region)
-        config = config if config.radius is not None else replace(config, radius=begin.radius)
-        tasks = _tasks(source, config, context, check, plan, begin, scaling, region)
+        run = _Run.checked(source, config, context, plan, init, region)
+        identity = run.attach()
+        run.compile()
+        start, scaling, seconds = run.begin()
+        tasks = run.tasks(start, scaling)
         solution, stresses, solving = _best_of(tasks, context)
         context.recorder.end(solution.stop_reason)
         memory = memory_used()
+    first = run.config_from(start)
     return Embedding(
         solution=solution,
-        check=check,
+        check=run.check,
         plan=plan,
-        config=_as_solved(config, solution),
+        config=_followed(first, scaling),
         ids=ids,
-        start=begin.name if solution.seed == config.seed else "random",
-        evidence=begin.evidence if begin.evidence and scaling is None else Evidence.of(stresses),
+        start=start.name if solution.seed == first.seed else "random",
+        evidence=start.evidence if start.evidence and scaling is None else Evidence.of(stresses),
         seconds=seconds + solving,
         versions=versions(),
         identity=identity,
@@ -222,103 +222,6 @@ def _along_axes(config: SolverConfig) -> SolverConfig:
     return replace(config, moves="axes")
 
 
-def _checked(
-    source: RowSource, config: SolverConfig, context: RunContext, init: str | Floats, region: Region | None
-) -> tuple[InputCheck, SolverConfig, str | Floats]:
-    """Check the matrix, and what was given in its units; a start is moved to the origin."""
-    check = check_rows(
-        source,
-        config.rule,
-        context.executor,
-        ids=context.ids,
-        memory_limit=context.limit,
-        on_progress=partial(context.tell_part, "check"),
-    )
-    warn_of_few_pairs(check, config.n_components, context.ids)
-    _require_near(init, config, check.rms)
-    if region is not None:
-        _require_reachable(region, check.rms)
-    elif not isinstance(init, str):
-        init = _brought_near(init, check.rms)
-    return check, replace(config, rule=replace(config.rule, gaps=check.missing > 0)), init
-
-
-def _configuration(config: SolverConfig, init: str | Floats, region: Region | None) -> dict[str, Any]:
-    """What makes a run this one, beside its matrix."""
-    given = init if isinstance(init, str) else digest_of_arrays(init)
-    return {**config.as_dict(), "init": given, **({"region": region.digest} if region else {})}
-
-
-def _compile(source: RowSource, config: SolverConfig, context: RunContext, init: str | Floats) -> None:
-    """Compile all kernels of a run, or load them from disk, before a clock runs."""
-    context.tell(StageEvent("compilation"))
-    warm_up(source, config, context.executor)
-    if isinstance(init, str):
-        warm_up_start(wanted_start(init, source, config), _as_given(config), source.dtype.name, context.executor)
-
-
-def _as_given(config: SolverConfig) -> SolverConfig:
-    """Configuration for dissimilarities as they are."""
-    return replace(config, rule=replace(config.rule, transformation=None))
-
-
-def _begin(
-    source: RowSource,
-    config: SolverConfig,
-    context: RunContext,
-    check: InputCheck,
-    plan: Plan,
-    init: str | Floats,
-    region: Region | None,
-) -> tuple[Start, Scaling | None, float]:
-    """Find the start, and how dissimilarities are transformed; with the seconds that the start took."""
-    context.tell(StageEvent("start"))
-    schedule = Schedule(config, check.rms, source.layout, source.dtype)
-    scaling = Scaling.of(source, config.rule, context.executor, schedule, plan.budget, check.highest)
-    find = partial(_find_start, init, source, config, context, scaling)
-    begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
-    if region is not None:  # what was found out about the free map does not hold for the placed one
-        begin = replace(begin, radius=None, evidence=None)
-    return begin, scaling, seconds
-
-
-Task = Callable[..., Solution]
-"""A solve that lacks its stream of states and who is told of its events."""
-
-
-def _tasks(
-    source: RowSource,
-    config: SolverConfig,
-    context: RunContext,
-    check: InputCheck,
-    plan: Plan,
-    begin: Start,
-    scaling: Scaling | None,
-    region: Region | None,
-) -> list[Task]:
-    """Solves of a run: from the start that was found, and from random ones."""
-    task = partial(
-        solve,
-        source,
-        executor=context.executor,
-        scale=check.rms,
-        budget=plan.budget,
-        region=region,
-        on_epoch=context.on_epoch,
-        scaling=scaling,
-    )
-    first = partial(task, config=config, start=begin.x)
-    count = _solves(config, begin, source.n, region)
-    return [first, *(partial(task, config=replace(config, seed=config.seed + k)) for k in range(1, count))]
-
-
-def _as_solved(config: SolverConfig, solution: Solution) -> SolverConfig:
-    """Settings as they were followed: beyond 4,096 different dissimilarities, near ones share a disparity."""
-    if config.rule.transformation != "ordinal" or len(solution.disparities) != 2:
-        return config
-    return replace(config, rule=replace(config.rule, ties="secondary"))
-
-
 SOLVES = {"quick": 1, "default": 1, "best": 4}
 """Solves of each effort where one takes many passes over the matrix."""
 
@@ -326,16 +229,117 @@ SOLVES = {"quick": 1, "default": 1, "best": 4}
 UNSEARCHED_SOLVES = {"quick": 1, "default": 8, "best": 32}
 """The same of a small matrix that no search solves: dissimilarities are transformed, or points have a region."""
 
+Task = Callable[..., Solution]
+"""A solve that lacks its stream of states and who is told of its events."""
 
-def _solves(config: SolverConfig, begin: Start, n: int, region: Region | None) -> int:
-    """Number of solves: a search has tried many starts already, and one that was given is wanted."""
-    searched = config.rule.transformation is None and region is None
-    if searched and begin.evidence is not None:
-        return 1
-    if isinstance(config.n_init, int):
-        return config.n_init
-    few = SOLVES if searched or n > SMALL_POINTS else UNSEARCHED_SOLVES
-    return 1 if begin.name == "given" else few[config.effort]
+
+@dataclass(frozen=True)
+class _Run:
+    """What the steps of a run share: a checked matrix, and how it is solved."""
+
+    source: RowSource
+    config: SolverConfig
+    context: RunContext
+    plan: Plan
+    init: str | Floats
+    region: Region | None
+    check: InputCheck
+
+    @classmethod
+    def checked(
+        cls,
+        source: RowSource,
+        config: SolverConfig,
+        context: RunContext,
+        plan: Plan,
+        init: str | Floats,
+        region: Region | None,
+    ) -> Self:
+        """Check the matrix, and what was given in its units; a start is moved to the origin."""
+        check = check_rows(
+            source,
+            config.rule,
+            context.executor,
+            ids=context.ids,
+            memory_limit=context.limit,
+            on_progress=partial(context.tell_part, "check"),
+        )
+        warn_of_few_pairs(check, config.n_components, context.ids)
+        config = replace(config, rule=replace(config.rule, gaps=check.missing > 0))
+        _require_near(init, config, check.rms)
+        if region is not None:
+            _require_reachable(region, check.rms)
+        elif not isinstance(init, str):
+            init = _brought_near(init, check.rms)
+        return cls(source, config, context, plan, init, region, check)
+
+    def attach(self) -> Identity:
+        """Begin, or continue, the run that this is, and return its identity."""
+        given = self.init if isinstance(self.init, str) else digest_of_arrays(self.init)
+        region = {"region": self.region.digest} if self.region else {}
+        configuration = {**self.config.as_dict(), "init": given, **region}
+        return self.context.attach(self.check.n, self.check.dtype, self.check.digest, configuration)
+
+    def compile(self) -> None:
+        """Compile all kernels, or load them from disk, before a clock runs."""
+        source, executor = self.source, self.context.executor
+        self.context.tell(StageEvent("compilation"))
+        warm_up(source, self.config, executor)
+        if isinstance(self.init, str):
+            start = wanted_start(self.init, source, self.config)
+            warm_up_start(start, _as_given(self.config), source.dtype.name, executor)
+
+    def begin(self) -> tuple[Start, Scaling | None, float]:
+        """Find the start, and how dissimilarities are transformed; with the seconds that the start took."""
+        source, config, context, check = self.source, self.config, self.context, self.check
+        context.tell(StageEvent("start"))
+        schedule = Schedule(config, check.rms, source.layout, source.dtype)
+        scaling = Scaling.of(source, config.rule, context.executor, schedule, self.plan.budget, check.highest)
+        find = partial(_find_start, self.init, source, config, context, scaling)
+        start, seconds = _saved_start(find, context.checkpoint.stream("start"))
+        if self.region is not None:  # what was found out about the free map does not hold for the placed one
+            start = replace(start, radius=None, evidence=None)
+        return start, scaling, seconds
+
+    def tasks(self, start: Start, scaling: Scaling | None) -> list[Task]:
+        """Solves from the start that was found, and from random ones."""
+        task = partial(
+            solve,
+            self.source,
+            executor=self.context.executor,
+            scale=self.check.rms,
+            budget=self.plan.budget,
+            region=self.region,
+            on_epoch=self.context.on_epoch,
+            scaling=scaling,
+        )
+        first = partial(task, config=self.config_from(start), start=start.x)
+        seeds = range(self.config.seed + 1, self.config.seed + self.solves(start))
+        return [first, *(partial(task, config=replace(self.config, seed=seed)) for seed in seeds)]
+
+    def config_from(self, start: Start) -> SolverConfig:
+        """Configuration of the solve from the start that was found, which may know the radius to begin with."""
+        return self.config if self.config.radius is not None else replace(self.config, radius=start.radius)
+
+    def solves(self, start: Start) -> int:
+        """Number of solves: a search has tried many starts already, and one that was given is wanted."""
+        searched = self.config.rule.transformation is None and self.region is None
+        if searched and start.evidence is not None:
+            return 1
+        if isinstance(self.config.n_init, int):
+            return self.config.n_init
+        few = SOLVES if searched or self.source.n > SMALL_POINTS else UNSEARCHED_SOLVES
+        return 1 if start.name == "given" else few[self.config.effort]
+
+
+def _as_given(config: SolverConfig) -> SolverConfig:
+    """Configuration for dissimilarities as they are."""
+    return replace(config, rule=replace(config.rule, transformation=None, ties="primary"))
+
+
+def _followed(config: SolverConfig, scaling: Scaling | None) -> SolverConfig:
+    """Configuration as a solve followed it."""
+    return config if scaling is None else replace(config, rule=scaling.followed(config.rule))
 
 
 def _saved_start(find: Callable[[], Start], stream: CheckpointStream) -> tuple[Start, float]:
