@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
 from landmarks.panel.memory import panel_pass
@@ -29,7 +28,7 @@ from psmds_dist.ingest.check import (
     suspicion_of,
 )
 from psmds_dist.ingest.passes import Checker
-from psmds_dist.ingest.scan import HUGE, InvalidEntries, find_invalid, largest_usable, total_invalid
+from psmds_dist.ingest.scan import HUGE, InvalidEntries, checksums_of, find_invalid, largest_usable, total_invalid
 from psmds_dist.ingest.similarity import SimilarityCheck, sample_points
 from psmds_dist.ingest.triangles import count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
@@ -98,11 +97,11 @@ class PanelCheck:
 
 @dataclass(frozen=True)
 class PanelBlock:
-    """What is known of one block of a panel."""
+    """What is known of a block of a panel, or of several neighbouring ones."""
 
     block: int
     highest: float
-    checksum: int
+    checksums: tuple[int, ...]
     known: dict[int, int]
     """Rows by the number of landmarks they know."""
 
@@ -122,9 +121,9 @@ class PanelScanner:
 
     def add(self, block: int, rows: Rows) -> None:
         """Look at the rows of ``block``."""
-        lo, hi = self._layout.bounds(block)
+        lo, _ = self._layout.bounds(block)
         low, high = float(rows.min()), float(rows.max())
-        known = np.full(hi - lo, rows.shape[1])
+        known = np.full(len(rows), rows.shape[1])
         if np.isnan(low):
             known -= np.isnan(rows).sum(axis=1)
             low, high = (float(bound.reduce(rows, axis=None)) for bound in (np.fmin, np.fmax))
@@ -137,7 +136,7 @@ class PanelScanner:
             PanelBlock(
                 block,
                 0.0 if np.isnan(high) else high,
-                google_crc32c.value(np.ascontiguousarray(rows)),
+                checksums_of(np.ascontiguousarray(rows), self._layout),
                 dict(zip(counts.tolist(), numbers.tolist(), strict=True)),
                 (int(counts[0]), lo + int(known.argmin())),
                 **invalid_entries,
@@ -270,7 +269,7 @@ def landmarks_digest(landmarks: Ints | None) -> str | None:
 
 
 def _digest(panel: RowSource, blocks: Sequence[PanelBlock]) -> str:
-    checksums = np.array([scan.checksum for scan in blocks], "<u4")
+    checksums = np.array([checksum for scan in blocks for checksum in scan.checksums], "<u4")
     head = f"{panel.shape[0]} {panel.shape[1]} {panel.dtype.name} ".encode()
     return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 

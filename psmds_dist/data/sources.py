@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -21,6 +22,9 @@ from psmds_dist.data.formats import NPY, begins_with, other_format
 
 GATHER_BYTES = 4_000_000
 """Scratch for gathering entries that do not lie side by side."""
+
+CONVERTED_BYTES = 2**22
+"""Rows of an array that are converted once rather than kept block by block: too few for a plan of memory to notice."""
 
 NOT_NUMBERS = {
     "O": " (Python objects, None among them perhaps)",
@@ -299,10 +303,18 @@ class ArrayRows(RowSource):
         return self._file is not None and self._file.changed()
 
     def in_memory(self) -> Rows | None:
-        """Return the array itself, when its rows can be used as they lie."""
+        """Return the array itself, when its rows can be used as they lie, or rows that are few and were converted."""
         values = self.values
         usable = values.ndim == 2 and values.dtype == self.dtype and values.flags.c_contiguous
-        return values if usable else None
+        return values if usable else self._converted
+
+    @cached_property
+    def _converted(self) -> Rows | None:
+        if math.prod(self.shape) * self.dtype.itemsize > CONVERTED_BYTES:
+            return None
+        rows: Rows = np.empty(self.shape, self.dtype)
+        self.read(0, self.n, rows)
+        return rows
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""

@@ -142,9 +142,9 @@ class EntryFinder:
 
     def add(self, block: int, rows: Rows) -> None:
         """Look at the rows of ``block``."""
-        lo, hi = self._layout.bounds(block)
+        lo, _ = self._layout.bounds(block)
         marked = self._test(rows)
-        marked[np.arange(hi - lo), np.arange(lo, hi)] = False
+        marked[np.arange(len(rows)), np.arange(lo, lo + len(rows))] = False
         self._found.append(find_invalid(marked, rows[:, : self._layout.n], lo))
 
     def result(self) -> InvalidEntries | None:

@@ -30,6 +30,9 @@ _KEY = 0x70736D6473
 HUGE, OUTLYING = 1e18, 1e12
 """An entry above the first, and so many times a typical one, leaves no digit of the others."""
 
+PIECE_BYTES = 2**20
+"""Rows that are looked at together where blocks are small: a matrix of a few hundred points in one piece."""
+
 FILL_BYTES = 500_000
 """Rows with missing entries that are filled at a time."""
 
@@ -45,7 +48,7 @@ class BlockScanner(Protocol[F]):
     """What collects findings about the blocks of one group, as `Scanner` does."""
 
     def add(self, block: int, rows: Rows) -> None:
-        """Look at the rows of ``block``."""
+        """Look at the rows of ``block``, and of as many blocks after it as there are rows of."""
 
     def result(self) -> F:
         """Return what was found."""
@@ -63,21 +66,25 @@ class InvalidEntries:
 
 @dataclass(frozen=True)
 class BlockScan:
-    """What is known of one block of rows."""
+    """What is known of a block of rows, or of several neighbouring ones."""
 
     block: int
+    """The first of them."""
+
     squares: Floats
     """Sums of squares of the rows; of their usable entries where some are missing, infinite or huge."""
 
     diagonal: Floats
     sketch: Floats
     sample: Rows
-    """Rows of this block among those of `psmds_dist.ingest.similarity.sample_points`, at the columns of those."""
+    """Rows of these blocks among those of `psmds_dist.ingest.similarity.sample_points`, at the columns of those."""
 
     highest: float
     """Largest of the usable entries."""
 
-    checksum: int
+    checksums: tuple[int, ...]
+    """That of each block."""
+
     infinite: InvalidEntries | None = None
     huge: InvalidEntries | None = None
     """Finite entries beyond `largest_usable`."""
@@ -127,8 +134,8 @@ class Scanner:
         self._gaps = GapScanner(n)
 
     def add(self, block: int, rows: Rows) -> None:
-        """Scan the rows of ``block``; what is missing counts as zero."""
-        lo, hi = self._layout.bounds(block)
+        """Scan the rows of ``block`` and those that follow; what is missing counts as zero."""
+        lo, _ = self._layout.bounds(block)
         parts = [self._look(start, part) for start, part in self._without_gaps(lo, rows)]
         self._blocks.append(
             BlockScan(
@@ -136,9 +143,9 @@ class Scanner:
                 squares=np.concatenate([part.squares for part in parts]),
                 diagonal=np.concatenate([part.diagonal for part in parts]),
                 sketch=np.concatenate([part.sketch for part in parts]),
-                sample=rows.take(self._sampled(lo, hi), axis=0).take(self._points, axis=1),
+                sample=rows.take(self._sampled(lo, lo + len(rows)), axis=0).take(self._points, axis=1),
                 highest=max(part.highest for part in parts),
-                checksum=google_crc32c.value(rows),
+                checksums=checksums_of(rows, self._layout),
                 **{kind: total_invalid([part.invalid.get(kind) for part in parts]) for kind in INVALID},
             )
         )
@@ -176,6 +183,11 @@ class Scanner:
     def result(self) -> GroupScan:
         """Return what was collected."""
         return GroupScan(tuple(self._blocks), self._columns, self._gaps.result())
+
+
+def checksums_of(rows: Rows, layout: Layout) -> tuple[int, ...]:
+    """Checksum of each block of neighbouring ones."""
+    return tuple(google_crc32c.value(rows[lo : lo + layout.rows]) for lo in range(0, len(rows), layout.rows))
 
 
 class _Part(NamedTuple):
@@ -285,7 +297,7 @@ class Scan:
     @property
     def digest(self) -> str:
         """Identity of the rows seen."""
-        checksums = np.array([scan.checksum for scan in self.blocks], "<u4")
+        checksums = np.array([checksum for scan in self.blocks for checksum in scan.checksums], "<u4")
         head = f"{self.n} {self.dtype.name} ".encode()
         return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
 
@@ -325,17 +337,27 @@ def read_strips(source: RowSource, blocks: Sequence[int], most: int) -> Iterator
         yield run, buffer[: hi - lo]
 
 
-def split(layout: Layout, run: range, panel: Rows) -> Iterator[tuple[int, Rows]]:
-    """Cut the rows of a run into those of its blocks."""
-    for k, block in enumerate(run):
-        yield block, panel[k * layout.rows : (k + 1) * layout.rows]
+def split(layout: Layout, run: range, panel: Rows, together: int = 1) -> Iterator[tuple[int, Rows]]:
+    """Cut the rows of a run into those of its blocks, or of so many neighbours each."""
+    for lo in range(0, len(panel), together * layout.rows):
+        yield run[lo // layout.rows], panel[lo : lo + together * layout.rows]
+
+
+def small_blocks(source: RowSource) -> int:
+    """Blocks that are looked at together; one where blocks are large."""
+    layout = source.layout
+    return max(1, PIECE_BYTES // (layout.rows * layout.columns * source.dtype.itemsize))
 
 
 def panel_blocks(source: RowSource, limit: int = PANEL_BYTES) -> int:
-    """Blocks to read together, so that rows stored together are read once, as far as memory allows."""
+    """Blocks to read together, so that rows stored together are read once, as far as memory allows.
+
+    Small blocks that are in memory anyway are taken together as well.
+    """
     layout = source.layout
     most = limit // (layout.rows * layout.columns * source.dtype.itemsize)
-    return max(1, min(-(-source.read_profile.rows_per_chunk // layout.rows), most))
+    stored = -(-source.read_profile.rows_per_chunk // layout.rows)
+    return max(1, min(stored if source.in_memory() is None else max(stored, small_blocks(source)), most))
 
 
 @dataclass(frozen=True)
@@ -349,10 +371,10 @@ class ScanBlocks(Generic[F]):
 
     def __call__(self, blocks: Sequence[int]) -> F:
         """Scan ``blocks``."""
-        scanner, layout = self.scanner(), self.source.layout
+        scanner, layout, together = self.scanner(), self.source.layout, small_blocks(self.source)
         with threads_for(layout.rows * layout.columns):  # once for all blocks: small ones take no longer
             for run, panel in read_strips(self.source, blocks, panel_blocks(self.source, self.limit)):
-                for block, rows in split(layout, run, panel):
+                for block, rows in split(layout, run, panel, together):
                     scanner.add(block, rows)
         return scanner.result()
 

@@ -16,12 +16,12 @@ from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.gradient import row_gradient
-from psmds_dist.kernels.jit import kernel, tile
+from psmds_dist.kernels.jit import borrowing_tile, kernel, tile
 from psmds_dist.kernels.loss import RowForm, point_gains, point_gradient
 from psmds_dist.kernels.moves import WIDE_TILE, tile_2d, tile_3d, tile_any
 
 
-@tile
+@borrowing_tile
 def row_gains(
     t: Rows, x: Rows, i: int, axes: Ints, r: Any, sums: Floats, squares: Rows, distances: Rows, gains: Floats
 ) -> Any:
@@ -48,12 +48,12 @@ def row_gains(
     return error
 
 
-@tile
+@borrowing_tile
 def search_epoch(
-    rows: Rows, x: Rows, order: Ints, axes: Ints, r: Any, squares: Rows, distances: Rows, gains: Floats
+    rows: Rows, x: Rows, order: Ints, axes: Ints, r: Any, sums: Floats, squares: Rows, distances: Rows, gains: Floats
 ) -> Any:
     """Let every point take its best move in turn; return the error as the points met it."""
-    sums = np.zeros(x.shape[0])
+    sums[:] = 0
     for axis in range(x.shape[0]):
         for j in range(x.shape[1]):
             sums[axis] += x[axis, j]
@@ -67,7 +67,7 @@ def search_epoch(
     return total
 
 
-@tile
+@borrowing_tile
 def pull_epoch(
     rows: Rows, x: Rows, order: Ints, axes: Ints, pull: Any, weights: Rows, distances: Rows, gradient: Floats
 ) -> Any:
@@ -126,11 +126,11 @@ def descend(
     for k in prange(starts):
         squares = np.empty(WIDE_TILE, x.dtype)
         distances = np.empty(max(n, WIDE_TILE), x.dtype)
-        gains = np.empty(2 * dims)
+        gains, sums = np.empty(2 * dims), np.empty(dims)
         r = radii[k]
         before = np.inf
         for _ in range(max_epochs):
-            error = search_epoch(rows, x[k], orders[k], axes, r, squares, distances, gains)
+            error = search_epoch(rows, x[k], orders[k], axes, r, sums, squares, distances, gains)
             if not before - error > eps * error:
                 r = r * np.float32(0.5)
                 if r <= end or r <= settled * np.sqrt(error) / n:

@@ -12,7 +12,7 @@ from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.guided import look
-from psmds_dist.kernels.jit import kernel, read_only, threads_for, tile
+from psmds_dist.kernels.jit import borrowing_tile, kernel, read_only, threads_for, tile
 from psmds_dist.kernels.moves import TILE, WIDE_TILE, segment
 
 
@@ -32,7 +32,7 @@ def pull_2d(t: Rows, x: Rows, y: Rows, x_i: Any, y_i: Any, zero: Any) -> Any:
     return error, along, across
 
 
-@tile
+@borrowing_tile
 def row_gradient(t: Rows, i: int, x: Rows, axes: Ints, distances: Rows, weights: Rows, gradient: Floats) -> Any:
     """Error of a row; leaves the gradient of its point. ``distances`` holds a row, ``weights`` a tile of it."""
     zero = x[0, 0] - x[0, 0]

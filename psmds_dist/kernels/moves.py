@@ -331,7 +331,7 @@ def propose(rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes:
     r = x.dtype.type(radius)
     specialised = _SPECIALISED.get(x.shape[0])
     with threads_for(slots.size * x.shape[1]):
-        if specialised is not None and np.array_equal(axes, np.arange(x.shape[0])):
+        if specialised is not None and axes.tolist() == list(range(x.shape[0])):
             specialised(read_only(rows), slots, points, x, sums, r, errors, gains)
         else:
             propose_any(read_only(rows), slots, points, x, sums, r, axes, errors, gains)

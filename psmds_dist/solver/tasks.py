@@ -49,7 +49,7 @@ def scatter_into(whole: A | None, points: Ints, some: Ints, part: A) -> A:
 
     Each answer goes where it belongs as it comes, so that no two copies of all of them are ever held.
     """
-    if np.array_equal(some, points):
+    if some.size == points.size:
         return part
     if whole is None:
         whole = tuple(np.empty((points.size, *column.shape[1:]), column.dtype) for column in part)  # type: ignore[assignment]

@@ -10,7 +10,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.resource_tracker import ensure_running
 
 RETRY_DELAY = 0.05
 """Seconds until an interrupt that Python swallowed is raised again."""
@@ -112,6 +111,8 @@ def defer_interrupts() -> Iterator[None]:
     They inherit a blocked SIGINT, and so do workers that are restarted later; the run itself ends them in order. A
     Ctrl-C or SIGTERM that arrives in the block is raised at its end, when everything that must be ended has started.
     """
+    from multiprocessing.resource_tracker import ensure_running  # late: multiprocessing takes a while
+
     ensure_running()  # a helper process of Python, whose start unblocks the signal
     caught: list[int] = []
     handled = [s for s in (signal.SIGINT, signal.SIGTERM) if _in_main_thread() and callable(signal.getsignal(s))]

@@ -17,6 +17,7 @@ from psmds_dist.core.sources import ReadProfile
 from psmds_dist.core.types import InputCheck, InputError
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import create, open_rows
+from psmds_dist.ingest import scan
 from psmds_dist.ingest.build import build
 from psmds_dist.ingest.check import ROUNDING_TOL, SYMMETRY_TOL, check_source
 from psmds_dist.ingest.scan import ScanBlocks, Scanner, contiguous_runs, panel_blocks, sketch_weights
@@ -123,14 +124,33 @@ def test_work_is_picklable():
     assert [scan.block for scan in group.blocks] == [1, 3]
 
 
+class Stored(ArrayRows):
+    """Rows that are read from somewhere."""
+
+    def in_memory(self):
+        return None
+
+
 def test_panels_hold_what_is_stored_together():
-    source = ArrayRows(distances(320))
+    source = Stored(distances(320))
     assert Layout(320).rows == 10
     assert panel_blocks(source) == 1
     source.read_profile = ReadProfile(45)
     assert panel_blocks(source) == 5
     assert panel_blocks(source, limit=2 * 10 * 320 * 4) == 2
     assert panel_blocks(source, limit=1) == 1
+
+
+@pytest.mark.parametrize("kind", [ArrayRows, Stored])
+def test_small_blocks_are_looked_at_together_for_the_same_result(kind, monkeypatch):
+    matrix = distances(320)
+    matrix[5, 300] = matrix[300, 5] = np.nan
+    found = []
+    for size in (1, 3 * 10 * 320 * 4, 2**20):  # one block, three of the 32, all
+        monkeypatch.setattr(scan, "PIECE_BYTES", size)
+        with pytest.warns(DissimilarityWarning, match="1 of the 51,040 pairs"):
+            found.append(check_source(kind(matrix), Serial()))
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
