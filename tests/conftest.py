@@ -8,6 +8,8 @@ import sys
 # before Numba is imported: tests compare one thread and two, and waiting threads sleep
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# before NumPy is imported: threads of BLAS spin while they wait for each other, for ten times the time of small products
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests are rewritten as they are imported, and start hundreds of processes: unless the bytecode is kept, each of them
 # compiles what it imports.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
