@@ -8,7 +8,7 @@ import sys
 # before Numba is imported: tests compare one thread and two, and waiting threads sleep
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# before NumPy is imported: threads of BLAS spin while they wait for each other, for ten times the time of small products
+# before NumPy is imported: threads of BLAS that wait for each other spin, which takes ten times the time of the work
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests are rewritten as they are imported, and start hundreds of processes: unless the bytecode is kept, each of them
 # compiles what it imports.
