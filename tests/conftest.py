@@ -1,5 +1,6 @@
 """Shared settings and fixtures."""
 
+import gc
 import logging
 import os
 import signal
@@ -40,6 +41,12 @@ def pytest_collection_modifyitems(items):
             if name in seen:
                 item.add_marker("wide")
             seen.add(name)
+
+
+def pytest_collection_finish():
+    """Leave modules and tests to themselves: a collection of garbage that goes through them takes most of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["sorted", "shuffled"])
