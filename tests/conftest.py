@@ -33,14 +33,19 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave to ``make test`` the first parameters of each slow test; all others only widen the search."""
-    seen = set()
+    """Leave to ``make test`` the first parameters of a slow test, and of others each value of each parameter once.
+
+    All other combinations only widen the search.
+    """
+    seen = {}
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("wide"):
-            name = item.nodeid.partition("[")[0]
-            if name in seen:
-                item.add_marker("wide")
-            seen.add(name)
+        if item.get_closest_marker("wide"):
+            continue
+        name = item.nodeid.partition("[")[0]
+        values = set(enumerate(item.callspec._idlist)) if hasattr(item, "callspec") else set()
+        if name in seen and (item.get_closest_marker("slow") or values <= seen[name]):
+            item.add_marker("wide")
+        seen.setdefault(name, set()).update(values)
 
 
 def pytest_collection_finish():
