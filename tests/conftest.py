@@ -48,10 +48,14 @@ def pytest_collection_modifyitems(items):
         seen.setdefault(name, set()).update(values)
 
 
+def pytest_collection():
+    """Look for no garbage among modules and tests, which stay: a search through them takes most of a second."""
+    gc.disable()
+
+
 def pytest_collection_finish():
-    """Leave modules and tests to themselves: a collection of garbage that goes through them takes most of a second."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(params=["sorted", "shuffled"])
