@@ -1,5 +1,6 @@
 """Shared settings and fixtures."""
 
+import gc
 import logging
 import os
 import signal
@@ -8,6 +9,8 @@ import sys
 # before Numba is imported: tests compare one thread and two, and waiting threads sleep
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# before NumPy is imported: threads of BLAS that wait for each other spin, which takes ten times the time of the work
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests are rewritten as they are imported, and start hundreds of processes: unless the bytecode is kept, each of them
 # compiles what it imports.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
@@ -30,14 +33,29 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave to ``make test`` the first parameters of each slow test; all others only widen the search."""
-    seen = set()
+    """Leave to ``make test`` the first parameters of a slow test, and of others each value of each parameter once.
+
+    All other combinations only widen the search.
+    """
+    seen = {}
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("wide"):
-            name = item.nodeid.partition("[")[0]
-            if name in seen:
-                item.add_marker("wide")
-            seen.add(name)
+        if item.get_closest_marker("wide"):
+            continue
+        name = item.nodeid.partition("[")[0]
+        values = set(enumerate(item.callspec._idlist)) if hasattr(item, "callspec") else set()
+        if name in seen and (item.get_closest_marker("slow") or values <= seen[name]):
+            item.add_marker("wide")
+        seen.setdefault(name, set()).update(values)
+
+
+def pytest_collection():
+    """Look for no garbage among modules and tests, which stay: a search through them takes most of a second."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(params=["sorted", "shuffled"])

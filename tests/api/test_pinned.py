@@ -168,7 +168,8 @@ def test_a_resumed_fit_has_the_same_bits_and_belongs_to_its_pins(tmp_path):
 
 @pytest.mark.slow
 def test_workers_find_the_same_bits(client):
-    here, there = (fit(NOISY, PINNED, cluster=cluster, dtype="float32", bounds=(-9, 9)) for cluster in (None, client))
+    how = {"dtype": "float32", "bounds": (-9, 9), "effort": "quick"}
+    here, there = (fit(NOISY, PINNED, cluster=cluster, **how) for cluster in (None, client))
     assert_array_equal(here.embedding_, there.embedding_)
     assert_array_equal(here.history_["mse"], there.history_["mse"])
 

@@ -20,7 +20,7 @@ from psmds_dist.solver.progress import Progress, read_progress
 from tests.cli.commands import PSMDS, refused
 
 ENDLESS = ["--init", "random", "--monotone", "--radius", "1", "--radius-tol", "1e-300", "--eps", "0"]
-ENDLESS += ["--max-epochs", "100000000"]
+ENDLESS += ["--max-epochs", "100000000", "--threads", "1"]
 """Options of a run that takes many minutes for a large matrix."""
 
 
@@ -36,17 +36,38 @@ def invoke(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-@pytest.fixture
-def running(place):
-    """A run that has done some epochs."""
-    np.save("large.npy", squareform(pdist(np.random.default_rng(0).normal(size=(1500, 6)))))
-    process = subprocess.Popen([PSMDS, "fit", "large.npy", "map.zarr", *ENDLESS], stdout=subprocess.DEVNULL)
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A run that has done some epochs, and its directory."""
+    folder = tmp_path_factory.mktemp("running")
+    np.save(folder / "large.npy", squareform(pdist(np.random.default_rng(0).normal(size=(1500, 6)))))
+    command = [PSMDS, "fit", "large.npy", "map.zarr", *ENDLESS]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder)
     try:
-        wait_for(lambda: (found := read_progress("map.zarr.checkpoint")) and found.epoch)
-        yield process
+        wait_for(lambda: (found := read_progress(folder / "map.zarr.checkpoint")) and found.epoch)
+        yield folder, process
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def running(begun, monkeypatch):
+    """The process of the run; the test is in its directory."""
+    folder, process = begun
+    monkeypatch.chdir(folder)
+    return process
+
+
+@pytest.mark.slow
+def test_the_watch_ends_with_ctrl_c_and_leaves_the_run_alone(running):
+    watched = subprocess.Popen([PSMDS, "watch", "map.zarr"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    watched.stdout.readline()
+    watched.send_signal(signal.SIGINT)
+    out, err = watched.communicate(timeout=120)
+    assert (watched.returncode, err) == (130, "")
+    assert running.poll() is None
+    assert "Traceback" not in out
 
 
 @pytest.mark.slow
@@ -80,17 +101,6 @@ def test_a_run_from_beginning_to_end(running):
         process.kill()
         process.wait()
     assert (again.restarts, again.started) == (1, facts["facts"]["started"])
-
-
-@pytest.mark.slow
-def test_the_watch_ends_with_ctrl_c_and_leaves_the_run_alone(running):
-    watched = subprocess.Popen([PSMDS, "watch", "map.zarr"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    watched.stdout.readline()
-    watched.send_signal(signal.SIGINT)
-    out, err = watched.communicate(timeout=120)
-    assert (watched.returncode, err) == (130, "")
-    assert running.poll() is None
-    assert "Traceback" not in out
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of forkpty")

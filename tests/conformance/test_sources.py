@@ -1,7 +1,9 @@
 """Every row source of this repository passes the suite."""
 
 import copy
-from functools import partial
+import tempfile
+from functools import cache, partial
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -66,16 +68,31 @@ def panel(seed=0):
     return rows
 
 
+def kept(write):
+    """Write what a folder holds once, since tests only read it."""
+    written = {}
+
+    def path(folder, *given, **how):
+        if folder not in written:
+            written[folder] = write(folder, *given, **how)
+        return written[folder]
+
+    return path
+
+
+@kept
 def saved(folder, array):
     np.save(folder / "rows.npy", array)
     return folder / "rows.npy"
 
 
+@kept
 def foreign(folder, array, **how):
     zarr.create_array(folder / "foreign.zarr", data=array, **{**TALL, **how})
     return folder / "foreign.zarr"
 
 
+@kept
 def as_text(folder, array, suffix, separator=",", **how):
     """A table with names, of pandas, whose columns are in another order than its rows."""
     names = [f"{k:03d}" for k in range(len(array))]
@@ -85,12 +102,14 @@ def as_text(folder, array, suffix, separator=",", **how):
     return folder / f"rows{suffix}"
 
 
+@kept
 def as_phylip(folder, array, cells):
     rows = [" ".join([f"taxon{k}", *map(repr, row[slice(*cells(k))])]) for k, row in enumerate(array.tolist())]
     (folder / "rows.phylip").write_text("\n".join([str(len(rows)), *rows, ""]))
     return folder / "rows.phylip"
 
 
+@kept
 def as_hdf5(folder, array):
     with h5py.File(folder / "rows.h5", "w") as file:
         file.create_dataset("matrix", data=array, chunks=(11, 30), dtype=">f8")
@@ -98,16 +117,19 @@ def as_hdf5(folder, array):
     return folder / "rows.h5"
 
 
+@kept
 def as_npz(folder, **arrays):
     np.savez_compressed(folder / "rows.npz", **arrays)
     return folder / "rows.npz"
 
 
+@kept
 def as_sparse(folder, array):
     sparse.save_npz(folder / "sparse.npz", sparse.csr_array(unlisted(array, 0)))
     return folder / "sparse.npz"
 
 
+@kept
 def zipped(folder, array):
     with zarr.storage.ZipStore(folder / "rows.zip", mode="w") as store:
         zarr.create_array(store, data=array, **TALL)
@@ -116,18 +138,21 @@ def zipped(folder, array):
 
 def building(folder, array, dtype="float32", **how):
     """A store that is written and not finished yet."""
-    target = create(folder / "ours.zarr", N, dtype, **how)
+    target = create(Path(tempfile.mkdtemp(dir=folder)) / "ours.zarr", N, dtype, **how)
     for block in range(target.layout.count):
         target.write(block, array[slice(*target.layout.bounds(block))].astype(dtype))
     return target
 
 
+@kept
 def ours(folder, array, dtype="float32", **how):
     ids = [f"p{k}" for k in range(N)]
-    building(folder, array, dtype, ids=ids, **how).finish({"dtype": dtype})
-    return folder / "ours.zarr"
+    target = building(folder, array, dtype, ids=ids, **how)
+    target.finish({"dtype": dtype})
+    return target.path
 
 
+@kept
 def half_size(folder, array, encoding):
     """A store of two bytes a number."""
     target = create(folder / "half.zarr", N, encoding)
@@ -275,6 +300,12 @@ OF_MATRICES = {
 }
 
 
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory):
+    """Return the folder of a source, the same for all its tests."""
+    return cache(lambda *source: tmp_path_factory.mktemp("source"))
+
+
 class Suite(SourceSuite):
     """The suite over a table of sources, each made of an array in a folder."""
 
@@ -282,16 +313,15 @@ class Suite(SourceSuite):
     content: object
 
     @pytest.fixture
-    def source(self, name, tmp_path):
-        return self.made(name, tmp_path / "one", 0)
+    def source(self, name, folder_of):
+        return self.made(name, folder_of, 0)
 
     @pytest.fixture
-    def different(self, name, tmp_path):
-        return self.made(name, tmp_path / "other", 1)
+    def different(self, name, folder_of):
+        return self.made(name, folder_of, 1)
 
-    def made(self, name, folder, seed):
-        folder.mkdir()
-        return self.make(name, folder, type(self).content(seed))
+    def made(self, name, folder_of, seed):
+        return self.make(name, folder_of(type(self), name, seed), type(self).content(seed))
 
     def make(self, name, folder, content):
         return self.sources[name](folder, content)

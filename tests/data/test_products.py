@@ -83,8 +83,9 @@ def test_bits_depend_neither_on_blocks_nor_on_tiles_nor_on_threads(tmp_path, mon
     expected = all_rows(source)
     for step in (1, 7, 300):
         np.testing.assert_array_equal(all_rows(source, step), expected)
-    with threadpool_limits(1):
-        np.testing.assert_array_equal(all_rows(source), expected)
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            np.testing.assert_array_equal(all_rows(source), expected)
     monkeypatch.setattr(products, "ROWS", 33)
     monkeypatch.setattr(products, "COLUMNS", 64)
     monkeypatch.setattr(products, "PAIR_BYTES", 2000)

@@ -199,6 +199,7 @@ def test_a_signal_ends_a_waiting_worker(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_a_worker_finds_a_scheduler_that_was_killed_and_started_again(tmp_path):
     """And ends when that one ends in order."""
     file = ["--scheduler-file", str(tmp_path / "cluster.json")]

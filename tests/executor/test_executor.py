@@ -24,7 +24,7 @@ from psmds_dist.data.cache import RowCache, get_row_cache
 from psmds_dist.data.opening import open_matrix
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.deploy.local import local_client
-from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, connect, dispatch, errors
 from psmds_dist.executor import dask as on_dask
 from psmds_dist.executor import workers as pool
 from psmds_dist.executor.dispatch import Assignment, MapCall, Task
@@ -262,12 +262,13 @@ def test_a_task_that_comes_after_the_scheduler_was_lost_ends_in_a_sentence(clien
         executor._pool.submit(int)
 
 
-@pytest.mark.slow
-def test_work_that_kills_every_worker_ends_in_a_sentence(quiet):
-    with local_client(1, 1) as client:
-        with pytest.raises(WorkerError, match=r"lost its workers 4 times .* out of memory: lower memory_limit"):
-            list(DaskExecutor(client).map(ending_the_process, [0]))
-        assert all_blocks(DaskExecutor(client).map(total, BLOCKS)) == list(BLOCKS)  # the cluster is of use still
+def test_work_that_kills_every_worker_ends_in_a_sentence(client, quiet, monkeypatch):
+    for module in (dispatch, errors):  # workers take seconds to start
+        monkeypatch.setattr(module, "ATTEMPTS", 2)
+    with pytest.raises(WorkerError, match=r"lost its workers 2 times .* out of memory: lower memory_limit"):
+        list(DaskExecutor(client).map(ending_the_process, [0]))
+    assert all_blocks(DaskExecutor(client).map(total, BLOCKS)) == list(BLOCKS)  # the cluster is of use still
+    with_workers(client, 2)
 
 
 def test_interrupts_do_not_reach_workers_the_restarted_ones_neither(client, quiet):

@@ -81,11 +81,12 @@ def test_classical_scaling_holds_what_is_planned(rows):
     assert 0.6 * planned.total < peak < planned.total
 
 
-def test_a_polish_holds_what_is_planned(rows, points, monkeypatch):
-    monkeypatch.setattr(polish, "MAX_STEPS", 15)  # more than it remembers
+def test_a_polish_holds_what_is_planned(points):
+    rows = ArrayRows(squareform(pdist(points[:1000])).astype("float32"))
     objective = Objective(CachedRows(rows, 2**30), InProcessExecutor(1))
-    x = np.ascontiguousarray(points[:, :50].T)
-    peak = traced_peak(lambda: polish.polished(objective, x, scale=SCALE))
+    x = np.ascontiguousarray(points[:1000, :50].T)
+    steps = polish.MEMORY + 5
+    peak = traced_peak(lambda: polish.polished(objective, x, scale=SCALE, max_steps=steps))
     planned = with_polish(exact(stored(rows), 50), 50, 1, here=True)
     assert 0.6 * planned.parts["the polish"] < peak < planned.total
 

@@ -12,7 +12,6 @@ from psmds_dist.data.opening import open_matrix
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.planning.memory import RowBuffers
-from psmds_dist.solver import polish
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.polish import polished
@@ -153,32 +152,32 @@ def test_a_solve_that_was_ended_is_not_polished(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("dims", [2, 5])
-def test_same_bits_on_one_thread_and_two_and_streamed(tmp_path, dtype, dims, monkeypatch):
-    monkeypatch.setattr(polish, "MAX_STEPS", 12)
+def test_same_bits_on_one_thread_and_two_and_streamed(tmp_path, dtype, dims):
     t = noisy(800).astype(dtype)
     np.save(tmp_path / "t.npy", t)
     source = open_matrix(tmp_path / "t.npy", str(t.dtype))
     least = stored(source).min_limit
     assert RowBuffers.plan(stored(source), least).cached_blocks == 0
     x = np.random.default_rng(0).normal(size=(dims, 800))
-    expected = polished(objective_of(t), x, scale=scale_of(t))
+    how = {"scale": scale_of(t), "max_steps": 12}
+    expected = polished(objective_of(t), x, **how)
     for threads, budget in [(1, 10**9), (2, 10**9), (2, least), (1, 3 * least)]:
         objective = objective_of(t, source=source, executor=InProcessExecutor(threads), budget=budget)
-        assert_array_equal(polished(objective, x, scale=scale_of(t)), expected)
+        assert_array_equal(polished(objective, x, **how), expected)
         objective.executor.close()
 
 
 @pytest.mark.slow
-def test_same_bits_on_two_workers(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(polish, "MAX_STEPS", 40)
+def test_same_bits_on_two_workers(client, tmp_path):
     t = noisy(300).astype("float32")
     np.save(tmp_path / "t.npy", t)
     x = np.random.default_rng(0).normal(size=(2, 300))
     executor = DaskExecutor(client)
     there = objective_of(t, source=open_matrix(tmp_path / "t.npy", "float32"), executor=executor, budget=10**6)
-    found = polished(there, x, scale=scale_of(t))
+    how = {"scale": scale_of(t), "max_steps": 40}
+    found = polished(there, x, **how)
     executor.close()
-    assert_array_equal(found, polished(objective_of(t), x, scale=scale_of(t)))
+    assert_array_equal(found, polished(objective_of(t), x, **how))
 
 
 @pytest.mark.parametrize("step", [1, 2, 7])
