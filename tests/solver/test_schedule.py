@@ -135,6 +135,20 @@ def test_noisy_data_end_where_moves_drown_in_the_residual():
     assert rules(10.0, eps=0).end_radius(mse) == pytest.approx(2e-3)
 
 
+def test_means_are_over_the_pairs_that_count():
+    # of five points 6 ordered pairs of weight 2 are known, with squares of 9: weighted ones add up to 108
+    sums = np.zeros((5, 5))
+    sums[:3, 2], sums[:3, 4] = 36, 4
+    counting = rules(7.0).counting(sums)
+    assert (counting.pairs, counting.rms, counting.scale) == (12 * 5 / 4, 3.0, 7.0)
+    assert counting.mse(EpochReport(X, 30.0, 5)) == 2.0
+    assert counting.stress(2.0) == pytest.approx(math.sqrt(2.0 * 5 / 4) / 3)
+    assert rules().mse(EpochReport(X, 50.0, 5)) == 2.0
+    assert rules(7.0).stress(2.0) == pytest.approx(math.sqrt(2.0 * 5 / 4) / 7)
+    sums[:, 2] = 0
+    assert rules(7.0).counting(sums).stress(2.0) == rules(7.0).stress(2.0)
+
+
 @pytest.mark.parametrize("mse", [math.inf, math.nan, 1e300])
 def test_an_exploded_map_does_not_end_a_solve(mse):
     assert rules().end_radius(mse) <= 0.025
@@ -144,6 +158,7 @@ def test_an_exploded_map_does_not_end_a_solve(mse):
 def test_a_solve_that_begins_near_its_end_halves_the_radius_earlier():
     near = rules(radius=0.5)
     assert near.stall_threshold(0.3, 1.0) == pytest.approx(0.06)
+    assert near.stall_threshold(0.6, 4.0) == pytest.approx(0.06)  # a share of the residual, whose square is 4
     assert near.stall_threshold(0.003, 1.0) == near.config.eps
     assert rules(radius=0.5, eps=0.1).stall_threshold(0.3, 1.0) == 0.1
     for far in (rules(), rules(radius=0.51), rules(radius=0.5, bad_moves=False)):
