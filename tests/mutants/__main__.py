@@ -23,10 +23,10 @@ MODULES = {
     "cache": (["psmds_dist/data/cache.py"], ["tests/data/test_rows.py"]),
     "checkpoint": (["psmds_dist/solver/checkpoint.py"], ["tests/solver/test_checkpoint.py"]),
     "check": (["psmds_dist/ingest/check.py", "psmds_dist/ingest/scan.py"], ["tests/ingest/test_check.py"]),
-    "planning": (["psmds_dist/planning/memory.py"], ["tests/planning"]),
+    "planning": (["psmds_dist/planning/memory.py"], ["tests/planning/test_plan.py", "tests/planning/test_cost.py"]),
     "executor": (
         ["psmds_dist/executor/dispatch.py", "psmds_dist/executor/stragglers.py", "psmds_dist/executor/errors.py"],
-        ["tests/executor"],
+        ["tests/executor/test_decisions.py"],  # without a cluster
     ),
 }
 """Files that get faults, and the tests that must notice them."""

@@ -239,6 +239,21 @@ def test_a_plan_is_made_of_its_parts():
     assert plan.dtype == "float32"
 
 
+@pytest.mark.parametrize("moves", ["axes", "guided"])
+@pytest.mark.parametrize("bad_moves", [True, False])
+def test_moves_are_guided_where_that_is_asked_but_for_a_certificate(moves, bad_moves):
+    rules_of = rules(n=50, moves=moves, bad_moves=bad_moves, radius_tol=0.1)
+    plans = [rules_of.plan(State(X, radius, 4)) for radius in (0.21, 0.2)]
+    assert [plan.guided for plan in plans] == [moves == "guided", moves == "guided" and bad_moves]
+
+
+def test_a_start_is_jittered_by_a_thousandth_of_the_radius():
+    given = State(np.ones((2, 5000)), 4.0)
+    after = rules(n=5000).jittered(given)
+    assert np.std(after.x - given.x) == pytest.approx(0.004, rel=0.05)
+    assert (after.radius, after.epoch, after.error) == (given.radius, given.epoch, given.error)
+
+
 def test_numbers_of_small_types_do_not_overflow():
     config = SolverConfig(n_components=np.int8(100), radius=np.float16(0.1), seed=np.uint8(200))
     plain = SolverConfig(n_components=100, radius=float(np.float16(0.1)), seed=200)
