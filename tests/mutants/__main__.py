@@ -51,7 +51,7 @@ def _study(name: str, options: argparse.Namespace, known: dict[str, str], copy: 
     began = time.perf_counter()
     if is_noticed(None, tests, copy, 3600):
         raise SystemExit(f"the tests of {name} fail without any fault:\n{(copy / OUTPUT).read_text()}")
-    patience = 10 + 4 * (time.perf_counter() - began)
+    patience = 10 + 2 * (time.perf_counter() - began)
     random = np.random.default_rng(options.seed)
     each = [itertools.islice(mutants_of(path, random), options.sample // len(paths)) for path in paths]
     faults = list(itertools.chain(*each))
