@@ -22,7 +22,10 @@ MODULES = {
     ),
     "cache": (["psmds_dist/data/cache.py"], ["tests/data/test_rows.py"]),
     "checkpoint": (["psmds_dist/solver/checkpoint.py"], ["tests/solver/test_checkpoint.py"]),
-    "check": (["psmds_dist/ingest/check.py", "psmds_dist/ingest/scan.py"], ["tests/ingest/test_check.py"]),
+    "check": (
+        ["psmds_dist/ingest/check.py", "psmds_dist/ingest/scan.py"],
+        ["tests/ingest/test_check.py", "tests/ingest/test_gaps.py"],
+    ),
     "planning": (["psmds_dist/planning/memory.py"], ["tests/planning/test_plan.py", "tests/planning/test_cost.py"]),
     "executor": (
         ["psmds_dist/executor/dispatch.py", "psmds_dist/executor/stragglers.py", "psmds_dist/executor/errors.py"],
