@@ -1,6 +1,7 @@
 import gc
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -171,10 +172,42 @@ def test_reading_runs_one_ahead_of_the_consumer():
 
     cache = RowCache(MatrixRows(matrix(96), before_read=note), 2 * block_bytes(96))
     batches = cache.batches(range(32))
-    next(batches)
+    first = next(batches)
     assert ahead.wait(5)  # the second run is read while the first is in use
-    assert_array_equal(next(batches).points, [3, 4, 5])
+    second, third = next(batches), next(batches)
+    assert_array_equal(second.points, [3, 4, 5])
+    assert [second.rows is first.rows, third.rows is first.rows] == [False, True]  # buffers take turns
     batches.close()
+
+
+def test_only_what_comes_for_the_first_time_is_verified():
+    class Verifying(MatrixRows):
+        def verified(self):
+            return self.proof
+
+    source, proof = Verifying(matrix(96)), MatrixRows(matrix(96))
+    source.proof = proof
+    cache = RowCache(source, 12 * block_bytes(96))
+    deliver(cache, range(5), source.matrix)
+    for _ in range(2):
+        deliver(cache, range(32), source.matrix)
+    assert proof.reads == [(3 * k, 3 * k + 3) for k in range(32)]
+    assert source.reads == [(3 * k, 3 * k + 3) for k in range(10, 32)]
+
+
+def test_bytes_that_were_read_are_counted_as_they_are_stored():
+    source = MatrixRows(matrix(96))
+    source.read_profile = replace(source.read_profile, stored_share=0.5)
+    before = rows.bytes_read()
+    deliver(RowCache(source, 40 * block_bytes(96)), range(4), source.matrix)
+    assert rows.bytes_read() - before == 12 * 96 * 4 // 2
+
+
+def test_kept_rows_come_in_batches_of_a_limited_number_of_points():
+    layout = Layout(100_000, 5)
+    batches = rows.batches_of(range(layout.count), layout)
+    assert sorted(block for batch in batches for block in batch) == list(range(layout.count))
+    assert {len(batch) * layout.rows for batch in batches[:-1]} == {2**15 // layout.rows * layout.rows}
 
 
 @pytest.mark.parametrize("kept", [0, 5])

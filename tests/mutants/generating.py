@@ -40,10 +40,23 @@ class Mutant:
 
 
 def mutants_of(path: str, random: np.random.Generator) -> Iterator[Mutant]:
-    """Faults of a file in random order."""
+    """Faults of a file in random order, one of each line before a second of any."""
+    met: set[int] = set()
+    later = []
+    for fault in _shuffled(path, random):
+        if fault.line in met:
+            later.append(fault)
+        else:
+            met.add(fault.line)
+            yield fault
+    yield from later
+
+
+def _shuffled(path: str, random: np.random.Generator) -> Iterator[Mutant]:
     source = Path(path).read_text()
     plain = _behaviour(source)
-    places = [(name, k) for name in OPERATORS for k in range(_Counter.count(source, get_operator(name)()))]
+    tree = get_ast(source)
+    places = [(name, k) for name in OPERATORS for k in range(_Counter.count(tree, get_operator(name)()))]
     for i in random.permutation(len(places)):
         name, occurrence = places[i]
         code = mutate_code(source, get_operator(name)(), occurrence)
@@ -62,14 +75,14 @@ class _Counter(Visitor):
         return node
 
     @classmethod
-    def count(cls, source, operator):
+    def count(cls, tree, operator):
         counter = cls(operator)
-        counter.walk(get_ast(source))
+        counter.walk(tree)
         return counter.found
 
 
 def _behaviour(code: str) -> str:
-    """Syntax tree without what has no effect: annotations and docstrings."""
+    """Syntax tree without what has no effect: annotations, and what keeps others from assigning to a field."""
     try:
         tree = ast.parse(code)
     except SyntaxError:
@@ -79,6 +92,8 @@ def _behaviour(code: str) -> str:
             node.returns = None
         elif isinstance(node, ast.arg):
             node.annotation = None
+        elif isinstance(node, ast.keyword) and node.arg == "frozen":
+            node.value = ast.Constant(None)
         elif isinstance(node, ast.AnnAssign):
             node.annotation = ast.Constant(None)
     return ast.dump(tree)

@@ -15,6 +15,10 @@ from tests.mutants.generating import Mutant
 
 ROOT = Path(__file__).parent.parent.parent
 OUTPUT = "output-of-tests.txt"
+PYTEST = [
+    *("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore:Module already imported"),
+    *("-o", "faulthandler_timeout=60", "-o", "faulthandler_exit_on_timeout=true"),  # faults make endless loops
+]
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.mutants.preload"])
 
@@ -64,8 +68,4 @@ def _pytest(tests: list[str], folder: Path) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] in ("psmds_dist", "landmarks", "tests")]:
         del sys.modules[name]
     sys.path.insert(0, str(folder))
-    os._exit(
-        pytest.main(
-            ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore:Module already imported", *tests]
-        )
-    )
+    os._exit(pytest.main([*PYTEST, *tests]))

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -175,3 +176,83 @@ def test_a_pass_that_reads_both_orders_reads_fewer_rows_together():
     once, thrice = (plan.building(RowStorage(Layout(20_000), 4, 20_000, copies=copies)) for copies in (1, 3))
     assert once.room(100 * MIB) > 2.9 * thrice.room(100 * MIB) > 0
     assert isinstance(once, MemoryRequirement)
+
+
+N, SHARE = 10_000, 5_000
+ROWS = RowStorage(Layout(N), 4)
+
+
+def numbers(needs, *names):
+    """Numbers of eight bytes that parts are made of."""
+    return [needs.parts[name] / 8 for name in names]
+
+
+def test_a_solve_holds_nine_maps_here_and_three_snapshots_on_a_worker():
+    names = ("coordinates", "answers", "scratch of the kernel")
+    solve = partial(plan.exact, ROWS, 3, workers=4)  # a worker may have twice its quarter
+    assert numbers(solve(here=True), *names) == [9 * 3 * N, 10 * N, (6 + 10) * N]
+    assert numbers(solve(here=False), *names) == [3 * 3 * N, 7 * SHARE, (6 + 10) * N]
+    assert numbers(solve(here=True, guided=True), *names) == [9 * 3 * N, (10 + 3) * N, (6 + 10) * N]
+    assert numbers(solve(here=False, guided=True, axes=2), *names) == [3 * 3 * N, (7 + 4) * SHARE, (4 + 10) * N]
+    wide = plan.exact(RowStorage(Layout(100_000), 4), 3)
+    assert numbers(wide, "scratch of the kernel") == [2**15 * 16]  # a call has at most so many points
+
+
+def test_what_comes_before_and_after_a_solve_is_added_where_it_is_more():
+    solve, worker = plan.exact(ROWS, 3), plan.exact(ROWS, 3, workers=4, here=False)
+    for needs, here, held in ((solve, True, (6 + 7) * N), (worker, False, 3 * N + 2 * SHARE)):
+        larger = plan.with_multiplication(needs, 20, 6, 4, here=here)
+        assert larger.total == 8 * 20 * held
+        assert larger.remedies[-1] == "begin at random (--init random)"
+        assert plan.with_multiplication(needs, 1, 1, 4, here=here).total == needs.total
+    assert numbers(plan.with_polish(solve, 3, 4, here=True), "the polish") == [35 * 3 * N]
+    assert numbers(plan.with_polish(worker, 3, 4, here=False), "the polish") == [2 * 3 * SHARE]
+    region = "pinned coordinates and bounds"
+    assert numbers(plan.with_region(solve, 3, here=True), region) == [4 * 3 * N]
+    assert plan.with_region(worker, 3, here=False).parts[region] == 3 * 6 * N
+
+
+def test_a_search_holds_all_pairs_as_float32_beside_rows_of_another_type():
+    maps = 8 * N * (150 + 120 * 3)
+    for rows, pair in ((ROWS, 4), (replace(ROWS, itemsize=8), 12)):
+        assert plan.with_search(plan.exact(rows, 3), 3).apart == rows.min_limit + pair * N * N + maps
+
+
+def test_a_check_notes_seven_numbers_a_point_and_a_sample_has_two_copies():
+    names = ("the sketch of the check", "missing pairs", "what it finds")
+    assert numbers(plan.checking(ROWS, 4), *names) == [4 * N, 6 * N, 7 * SHARE + 16 * N]
+    assert numbers(plan.checking(ROWS, 4, here=False), *names) == [4 * N, 6 * N, 14 * SHARE]
+    assert plan.building(ROWS).parts["rows being written"] == 2 * ROWS.block_bytes
+    reading, *_ = sampled = plan.sampled(replace(ROWS, resident=True), 100, 3)
+    assert {needs.parts["the sample"] for needs in sampled} == {3 * 100 * 100 * 4 + 100 * 100 * 2}
+    assert reading.rows == ROWS  # chunks are read, wherever the rows lie
+
+
+def test_measures_hold_four_maps_and_the_ranks_of_pairs():
+    needs = plan.rated(ROWS, 1000, 3, n_neighbors=5, between=200, threads=2)
+    names = ("coordinates", "totals of the rows", "scratch of the kernel", "ranks of the dissimilarities")
+    assert numbers(needs, *names) == [4 * 3 * N, 70 * 1000, 4 * N + 15 * N, 7 * 200 * 200]
+
+
+def test_an_interpreter_takes_200_mib_and_a_run_80_more_in_a_session():
+    assert plan.most_expected(MIB, 0) == 201 * MIB
+    assert plan.most_expected(MIB, 1000 * MIB) == 1081 * MIB
+
+
+@given(SQUARE)
+def test_rows_that_are_read_once_need_no_more_than_buffers_for_a_band(rows):
+    assert RowBuffers.plan(rows, rows.once).run_blocks == rows.run_blocks
+    if rows.run_blocks > 1 and rows.once - rows.scratch <= rows.layout.count * rows.block_bytes:
+        assert RowBuffers.plan(rows, rows.once - 1).run_blocks == 1
+
+
+def test_a_pass_that_is_not_repeated_keeps_no_more_rows_than_it_needs():
+    needs = plan.checking(ROWS)
+    again, once = (plan.Plan.of(10**9, needs, 4, again=again) for again in (True, False))
+    assert (again.budget, once.budget) == (needs.budget(10**9), 4 * ROWS.block_bytes)
+    assert again.cached_share == 1
+    assert plan.Plan.of(needs.min_limit, needs, 4).cached_share == 0
+    partly = plan.Plan.of(needs.min_limit + 12 * ROWS.block_bytes, needs, 2)  # of which a sixteenth stays unspent
+    assert partly.cached_share == 2 * 11 / 50
+    tall = replace(needs, rows=replace(ROWS, band=ROWS.layout.rows + 1))
+    assert [plan.Plan.of(10**8, kind, 1, 1.5).read_cost for kind in (needs, tall)] == [1.5, 2.0]

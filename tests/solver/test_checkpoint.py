@@ -252,6 +252,44 @@ def test_a_null_checkpoint_saves_nothing():
     assert not stream.should_save
 
 
+def test_a_run_resumes_what_is_there_unless_it_overwrites(checkpoint):
+    assert (NO_CHECKPOINT.found, NO_CHECKPOINT.resumes, checkpoint.resumes) == (False, False, False)
+    checkpoint.stream("solve").save(1, lambda: ARRAYS)
+    assert DirectoryCheckpoint(checkpoint.folder, resume=True).resumes is True
+    assert DirectoryCheckpoint(checkpoint.folder, overwrite=True).resumes is False
+
+
+def test_the_states_of_the_latest_owner_count_and_an_earlier_one_leaves_them(checkpoint):
+    folder = checkpoint.folder
+
+    def owner(token, identity):
+        store = DirectoryCheckpoint(folder, resume=True)
+        assert store.token == token
+        store.token = max(token, 7)
+        store._identity = identity
+        return store
+
+    checkpoint.stream("solve").save(1, lambda: ARRAYS)
+    owner(0, {"a": 1}).stream("solve").add(2, ARRAYS)
+    loser = owner(8, {"a": 2})
+    loser.token = 3
+    loser.stream("solve").add(9, ARRAYS)
+    latest = owner(8, {"a": 1})
+    assert latest.identities() == [{"a": 1}, {"a": 1}]  # one written without a token, of the same run
+    assert latest.stream("solve").last() is not None
+    checkpoint.remove()
+    assert sorted(path.name for path in folder.iterdir()) == ["solve.000000002.7.npz", "solve.000000009.3.npz"]
+    latest.remove()
+    assert not folder.exists()
+
+
+def test_the_folder_of_a_checkpoint_is_made_with_those_above_it(tmp_path):
+    kept = DirectoryCheckpoint(tmp_path / "a" / "b" / "c")
+    assert not kept.folder.parent.exists()
+    assert kept.stream("solve").add(1, ARRAYS)
+    assert kept.found
+
+
 def test_streams_share_one_clock(tmp_path):
     """Many short starts, each with a stream of its own, are kept as one long one is."""
     checkpoint = DirectoryCheckpoint(tmp_path / "kept", every=0.2)

@@ -135,6 +135,20 @@ def test_noisy_data_end_where_moves_drown_in_the_residual():
     assert rules(10.0, eps=0).end_radius(mse) == pytest.approx(2e-3)
 
 
+def test_means_are_over_the_pairs_that_count():
+    # of five points 6 ordered pairs of weight 2 are known, with squares of 9: weighted ones add up to 108
+    sums = np.zeros((5, 5))
+    sums[:3, 2], sums[:3, 4] = 36, 4
+    counting = rules(7.0).counting(sums)
+    assert (counting.pairs, counting.rms, counting.scale) == (12 * 5 / 4, 3.0, 7.0)
+    assert counting.mse(EpochReport(X, 30.0, 5)) == 2.0
+    assert counting.stress(2.0) == pytest.approx(math.sqrt(2.0 * 5 / 4) / 3)
+    assert rules().mse(EpochReport(X, 50.0, 5)) == 2.0
+    assert rules(7.0).stress(2.0) == pytest.approx(math.sqrt(2.0 * 5 / 4) / 7)
+    sums[:, 2] = 0
+    assert rules(7.0).counting(sums).stress(2.0) == rules(7.0).stress(2.0)
+
+
 @pytest.mark.parametrize("mse", [math.inf, math.nan, 1e300])
 def test_an_exploded_map_does_not_end_a_solve(mse):
     assert rules().end_radius(mse) <= 0.025
@@ -144,6 +158,7 @@ def test_an_exploded_map_does_not_end_a_solve(mse):
 def test_a_solve_that_begins_near_its_end_halves_the_radius_earlier():
     near = rules(radius=0.5)
     assert near.stall_threshold(0.3, 1.0) == pytest.approx(0.06)
+    assert near.stall_threshold(0.6, 4.0) == pytest.approx(0.06)  # a share of the residual, whose square is 4
     assert near.stall_threshold(0.003, 1.0) == near.config.eps
     assert rules(radius=0.5, eps=0.1).stall_threshold(0.3, 1.0) == 0.1
     for far in (rules(), rules(radius=0.51), rules(radius=0.5, bad_moves=False)):
@@ -222,6 +237,21 @@ def test_a_plan_is_made_of_its_parts():
     assert plan.rounds == schedule.halves(Layout(500), 3, 7)
     assert plan.axes == (0, 1)
     assert plan.dtype == "float32"
+
+
+@pytest.mark.parametrize("moves", ["axes", "guided"])
+@pytest.mark.parametrize("bad_moves", [True, False])
+def test_moves_are_guided_where_that_is_asked_but_for_a_certificate(moves, bad_moves):
+    rules_of = rules(n=50, moves=moves, bad_moves=bad_moves, radius_tol=0.1)
+    plans = [rules_of.plan(State(X, radius, 4)) for radius in (0.21, 0.2)]
+    assert [plan.guided for plan in plans] == [moves == "guided", moves == "guided" and bad_moves]
+
+
+def test_a_start_is_jittered_by_a_thousandth_of_the_radius():
+    given = State(np.ones((2, 5000)), 4.0)
+    after = rules(n=5000).jittered(given)
+    assert np.std(after.x - given.x) == pytest.approx(0.004, rel=0.05)
+    assert (after.radius, after.epoch, after.error) == (given.radius, given.epoch, given.error)
 
 
 def test_numbers_of_small_types_do_not_overflow():
