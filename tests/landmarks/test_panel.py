@@ -26,7 +26,6 @@ from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource, WrappedSource
 from psmds_dist.core.types import InputError
-from psmds_dist.data import sources
 from psmds_dist.data.cache import clear_row_cache, stored
 from psmds_dist.data.sources import ArrayRows, open_npy
 from psmds_dist.data.store import describe, open_panel, open_rows, open_table
@@ -122,7 +121,7 @@ def test_table_in_memory_is_used_where_it_lies_and_a_small_one_is_converted_once
         panel = array_panel(table)
         assert_array_equal(panel.in_memory(), table.astype("float32"))
         assert panel.in_memory() is panel.in_memory()
-    monkeypatch.setattr(sources, "CONVERTED_BYTES", values().nbytes - 1)
+    monkeypatch.setattr("psmds_dist.data.sources.CONVERTED_BYTES", values().nbytes - 1)
     assert array_panel(values()).in_memory() is not None
     for table in others:
         assert array_panel(table).in_memory() is None
