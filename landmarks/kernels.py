@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
-from psmds_dist.kernels.jit import kernel, threads_for, tile
+from psmds_dist.kernels.jit import kernel, read_only, threads_for, tile
 from psmds_dist.kernels.moves import tile_2d, tile_any
 
 TILE = 1024
@@ -282,7 +282,7 @@ def locate(rows: Rows, slots: Ints, y: Floats, pull: Floats, offset: Floats) -> 
     known = np.empty(slots.size, np.int64)
     squares = np.empty(slots.size)
     with threads_for(slots.size * pull.shape[1]):
-        _locate(rows, slots, y, pull, offset, known, squares, x)
+        _locate(read_only(rows), slots, read_only(y), read_only(pull), read_only(offset), known, squares, x)
     return x, known, squares
 
 
@@ -319,7 +319,7 @@ def search(
     after = x.copy()
     errors = np.zeros(slots.size)
     with threads_for(PROBES * slots.size * y.shape[1]):
-        _search(rows, slots, y, radii, floor, share, most, after, errors)
+        _search(read_only(rows), slots, read_only(y), radii, floor, share, most, after, errors)
     return after, errors
 
 
@@ -345,5 +345,5 @@ def pull_landmarks(rows: Rows, slots: Ints, x: Rows, y: Rows, radius: float) -> 
     """
     sums = np.zeros((2 + 3 * y.shape[0], y.shape[1]))
     with threads_for(slots.size * y.shape[1]):
-        _pull_landmarks(rows, slots, x, y, y.dtype.type(radius), sums)
+        _pull_landmarks(read_only(rows), slots, x, y, y.dtype.type(radius), sums)
     return sums

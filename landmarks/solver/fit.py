@@ -51,7 +51,6 @@ from psmds_dist.utils.signals import reraise_swallowed_interrupt
 UNCHANGED = "the refinement left the map as it was: no pass lowered its stress on pairs that it is judged by"
 
 
-@reraise_swallowed_interrupt()
 def fit(
     data: Data,
     config: LandmarkConfig,
@@ -86,8 +85,9 @@ def fit(
     if config.refine == "panel":  # its judge must know pairs that landmarks do not move by
         landmarks, aside = without(landmarks, aside), aside[:0]
     plan = plan_fit(data, landmarks, config.n_components, config.refine, executor, context.limit)
-    work = partial(_fit, data, landmarks, aside, config, context, plan, tell)
-    found, memory = context.run(plan, data.input, work)
+    with reraise_swallowed_interrupt(), context.running(plan, data.input) as memory_used:
+        found = _fit(data, landmarks, aside, config, context, plan, tell)
+        memory = memory_used()
     return replace(found, peak_memory=memory.peak, over=memory.over)
 
 

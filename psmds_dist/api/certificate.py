@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,7 +112,8 @@ def certificate_of(
     config = SolverConfig(n_components=len(x), radius=radius, moves="axes", rule=rule)
     context = RunContext.of(executor, memory_limit)
     plan = plan_run(source, config, context, region=region)
-    return context.run(plan, source, partial(_tried, source, x, context, config, plan, region))[0]
+    with context.running(plan, source):
+        return _tried(source, x, context, config, plan, region)
 
 
 def _tried(

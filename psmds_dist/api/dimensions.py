@@ -217,7 +217,8 @@ def dimensions(
         context = RunContext.of(executor, memory_limit)
         stages = sampled(stored(source), points.size, top, guided=config.guided)
         require(context.limit, *stages)
-        rows, _ = context.run(None, source, partial(_read, source, points, stages[0].room(context.limit)))
+        with context.running(None, source):
+            rows = _read(source, points, stages[0].room(context.limit))
         ids = _names(names or ids_of(source), points, source.n)
     limit = context.limit - sample_bytes(points.size, rows.itemsize)
     require_complete(checked(_source(rows), executor, ids=ids, memory_limit=limit), "the number of dimensions")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -151,7 +152,6 @@ class Embedding:
         return self.solution.stop_reason.advice if self.config.max_epochs else ""
 
 
-@reraise_swallowed_interrupt()
 def embed(
     source: RowSource,
     config: SolverConfig,
@@ -176,23 +176,38 @@ def embed(
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
-    context = RunContext.of(
-        executor,
-        memory_limit,
-        ids=ids,
-        checkpoint=checkpoint,
-        on_plan=on_plan,
-        on_epoch=on_epoch,
-        on_event=on_event,
-    )
+    hooks = {"on_plan": on_plan, "on_epoch": on_epoch, "on_event": on_event}
+    context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, **hooks)
     config = config if region is None else _along_axes(config)
     planned = source if config.rule.transformation is None else WrappedSource(source)  # the solve keeps rows of its own
     plan = plan_run(planned, config, context, init, region)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
-    work = partial(_embed, source, config, context, plan, init, region)
-    embedding, memory = context.run(plan, source, work)
-    return replace(embedding, peak_memory=memory.peak, over=memory.over)
+    with reraise_swallowed_interrupt(), context.running(plan, source) as memory_used:
+        run = _Run.checked(source, config, context, plan, init, region)
+        identity = run.attach()
+        run.compile()
+        start, scaling, seconds = run.begin()
+        tasks = run.tasks(start, scaling)
+        solution, stresses, solving = _best_of(tasks, context)
+        context.recorder.end(solution.stop_reason)
+        memory = memory_used()
+    first = run.config_from(start)
+    return Embedding(
+        solution=solution,
+        check=run.check,
+        plan=plan,
+        config=_followed(first, scaling),
+        ids=ids,
+        start=start.name if solution.seed == first.seed else "random",
+        evidence=start.evidence if start.evidence and scaling is None else Evidence.of(stresses),
+        seconds=seconds + solving,
+        versions=versions(),
+        identity=identity,
+        region=region,
+        peak_memory=memory.peak,
+        over=memory.over,
+    )
 
 
 def _along_axes(config: SolverConfig) -> SolverConfig:
@@ -207,82 +222,6 @@ def _along_axes(config: SolverConfig) -> SolverConfig:
     return replace(config, moves="axes")
 
 
-def _embed(
-    source: RowSource,
-    config: SolverConfig,
-    context: RunContext,
-    plan: Plan,
-    init: str | Floats,
-    region: Region | None,
-) -> Embedding:
-    """Check, find the start, and solve from all starts."""
-    check = check_rows(
-        source,
-        config.rule,
-        context.executor,
-        ids=context.ids,
-        memory_limit=context.limit,
-        on_progress=partial(context.tell_part, "check"),
-    )
-    warn_of_few_pairs(check, config.n_components, context.ids)
-    config = replace(config, rule=replace(config.rule, gaps=check.missing > 0))
-    _require_near(init, config, check.rms)
-    if region is not None:
-        _require_reachable(region, check.rms)
-    elif not isinstance(init, str):
-        init = _brought_near(init, check.rms)
-    given = init if isinstance(init, str) else digest_of_arrays(init)
-    configuration = {**config.as_dict(), "init": given, **({"region": region.digest} if region else {})}
-    identity = context.attach(check.n, check.dtype, check.digest, configuration)
-    context.tell(StageEvent("compilation"))
-    warm_up(source, config, context.executor)
-    if isinstance(init, str):
-        as_given = replace(config, rule=replace(config.rule, transformation=None))
-        warm_up_start(wanted_start(init, source, config), as_given, source.dtype.name, context.executor)
-    context.tell(StageEvent("start"))
-    schedule = Schedule(config, check.rms, source.layout, source.dtype)
-    scaling = Scaling.of(source, config.rule, context.executor, schedule, plan.budget, check.highest)
-    find = partial(_find_start, init, source, config, context, scaling)
-    begin, seconds = _saved_start(find, context.checkpoint.stream("start"))
-    if region is not None:  # what was found out about the free map does not hold for the placed one
-        begin = replace(begin, radius=None, evidence=None)
-    first = config if config.radius is not None else replace(config, radius=begin.radius)
-    task = partial(
-        solve,
-        source,
-        executor=context.executor,
-        scale=check.rms,
-        budget=plan.budget,
-        region=region,
-        on_epoch=context.on_epoch,
-        scaling=scaling,
-    )
-    others = (replace(config, seed=config.seed + k) for k in range(1, _solves(config, begin, source.n, region)))
-    tasks = [partial(task, config=first, start=begin.x), *(partial(task, config=other) for other in others)]
-    solution, stresses, solving = _best_of_sound(tasks, context)
-    context.recorder.end(solution.stop_reason)
-    return Embedding(
-        solution=solution,
-        check=check,
-        plan=plan,
-        config=_as_solved(first, solution),
-        ids=context.ids,
-        start=begin.name if solution.seed == first.seed else "random",
-        evidence=begin.evidence if begin.evidence and scaling is None else Evidence.of(stresses),
-        seconds=seconds + solving,
-        versions=versions(),
-        identity=identity,
-        region=region,
-    )
-
-
-def _as_solved(config: SolverConfig, solution: Solution) -> SolverConfig:
-    """Settings as they were followed: beyond 4,096 different dissimilarities, near ones share a disparity."""
-    if config.rule.transformation != "ordinal" or len(solution.disparities) != 2:
-        return config
-    return replace(config, rule=replace(config.rule, ties="secondary"))
-
-
 SOLVES = {"quick": 1, "default": 1, "best": 4}
 """Solves of each effort where one takes many passes over the matrix."""
 
@@ -290,16 +229,117 @@ SOLVES = {"quick": 1, "default": 1, "best": 4}
 UNSEARCHED_SOLVES = {"quick": 1, "default": 8, "best": 32}
 """The same of a small matrix that no search solves: dissimilarities are transformed, or points have a region."""
 
+Task = Callable[..., Solution]
+"""A solve that lacks its stream of states and who is told of its events."""
 
-def _solves(config: SolverConfig, begin: Start, n: int, region: Region | None) -> int:
-    """Number of solves: a search has tried many starts already, and one that was given is wanted."""
-    searched = config.rule.transformation is None and region is None
-    if searched and begin.evidence is not None:
-        return 1
-    if isinstance(config.n_init, int):
-        return config.n_init
-    few = SOLVES if searched or n > SMALL_POINTS else UNSEARCHED_SOLVES
-    return 1 if begin.name == "given" else few[config.effort]
+
+@dataclass(frozen=True)
+class _Run:
+    """What the steps of a run share: a checked matrix, and how it is solved."""
+
+    source: RowSource
+    config: SolverConfig
+    context: RunContext
+    plan: Plan
+    init: str | Floats
+    region: Region | None
+    check: InputCheck
+
+    @classmethod
+    def checked(
+        cls,
+        source: RowSource,
+        config: SolverConfig,
+        context: RunContext,
+        plan: Plan,
+        init: str | Floats,
+        region: Region | None,
+    ) -> Self:
+        """Check the matrix, and what was given in its units; a start is moved to the origin."""
+        check = check_rows(
+            source,
+            config.rule,
+            context.executor,
+            ids=context.ids,
+            memory_limit=context.limit,
+            on_progress=partial(context.tell_part, "check"),
+        )
+        warn_of_few_pairs(check, config.n_components, context.ids)
+        config = replace(config, rule=replace(config.rule, gaps=check.missing > 0))
+        _require_near(init, config, check.rms)
+        if region is not None:
+            _require_reachable(region, check.rms)
+        elif not isinstance(init, str):
+            init = _brought_near(init, check.rms)
+        return cls(source, config, context, plan, init, region, check)
+
+    def attach(self) -> Identity:
+        """Begin, or continue, the run that this is, and return its identity."""
+        given = self.init if isinstance(self.init, str) else digest_of_arrays(self.init)
+        region = {"region": self.region.digest} if self.region else {}
+        configuration = {**self.config.as_dict(), "init": given, **region}
+        return self.context.attach(self.check.n, self.check.dtype, self.check.digest, configuration)
+
+    def compile(self) -> None:
+        """Compile all kernels, or load them from disk, before a clock runs."""
+        source, executor = self.source, self.context.executor
+        self.context.tell(StageEvent("compilation"))
+        warm_up(source, self.config, executor)
+        if isinstance(self.init, str):
+            start = wanted_start(self.init, source, self.config)
+            warm_up_start(start, _as_given(self.config), source.dtype.name, executor)
+
+    def begin(self) -> tuple[Start, Scaling | None, float]:
+        """Find the start, and how dissimilarities are transformed; with the seconds that the start took."""
+        source, config, context, check = self.source, self.config, self.context, self.check
+        context.tell(StageEvent("start"))
+        schedule = Schedule(config, check.rms, source.layout, source.dtype)
+        scaling = Scaling.of(source, config.rule, context.executor, schedule, self.plan.budget, check.highest)
+        find = partial(_find_start, self.init, source, config, context, scaling)
+        start, seconds = _saved_start(find, context.checkpoint.stream("start"))
+        if self.region is not None:  # what was found out about the free map does not hold for the placed one
+            start = replace(start, radius=None, evidence=None)
+        return start, scaling, seconds
+
+    def tasks(self, start: Start, scaling: Scaling | None) -> list[Task]:
+        """Solves from the start that was found, and from random ones."""
+        task = partial(
+            solve,
+            self.source,
+            executor=self.context.executor,
+            scale=self.check.rms,
+            budget=self.plan.budget,
+            region=self.region,
+            on_epoch=self.context.on_epoch,
+            scaling=scaling,
+        )
+        first = partial(task, config=self.config_from(start), start=start.x)
+        seeds = range(self.config.seed + 1, self.config.seed + self.solves(start))
+        return [first, *(partial(task, config=replace(self.config, seed=seed)) for seed in seeds)]
+
+    def config_from(self, start: Start) -> SolverConfig:
+        """Configuration of the solve from the start that was found, which may know the radius to begin with."""
+        return self.config if self.config.radius is not None else replace(self.config, radius=start.radius)
+
+    def solves(self, start: Start) -> int:
+        """Number of solves: a search has tried many starts already, and one that was given is wanted."""
+        searched = self.config.rule.transformation is None and self.region is None
+        if searched and start.evidence is not None:
+            return 1
+        if isinstance(self.config.n_init, int):
+            return self.config.n_init
+        few = SOLVES if searched or self.source.n > SMALL_POINTS else UNSEARCHED_SOLVES
+        return 1 if start.name == "given" else few[self.config.effort]
+
+
+def _as_given(config: SolverConfig) -> SolverConfig:
+    """Configuration for dissimilarities as they are."""
+    return replace(config, rule=replace(config.rule, transformation=None, ties="primary"))
+
+
+def _followed(config: SolverConfig, scaling: Scaling | None) -> SolverConfig:
+    """Configuration as a solve followed it."""
+    return config if scaling is None else replace(config, rule=scaling.followed(config.rule))
 
 
 def _saved_start(find: Callable[[], Start], stream: CheckpointStream) -> tuple[Start, float]:
@@ -352,18 +392,7 @@ Best = tuple[Solution, list[float], float]
 """The best of several solves, the normalized stress of each, and the seconds of all."""
 
 
-def _best_of_sound(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> Best:
-    """Solve from several starts; a start that may come of damaged rows is forgotten."""
-    try:
-        return _best_of(tasks, context)
-    except DamagedDataError:  # finding the start tests no checksums
-        checkpoint = context.checkpoint
-        if checkpoint.stream("solve-0").last() is None:
-            checkpoint.stream("start").forget()
-        raise
-
-
-def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> Best:
+def _best_of(tasks: Sequence[Task], context: RunContext) -> Best:
     """Solve from several starts; an interrupt or callback ends them all."""
     best: Solution | None = None
     stresses, seconds, checkpoint = [], 0.0, context.checkpoint
@@ -372,7 +401,8 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
         best, stresses, seconds = Solution.from_arrays(saved), saved["stresses"].tolist(), float(saved["spent"])
     for k, task in enumerate(tasks[len(stresses) :], len(stresses)):
         on_event = partial(_tell_of, k, len(tasks), context.tell)
-        found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
+        with _forgetting_start(checkpoint):
+            found = task(stream=checkpoint.stream(f"solve-{k}"), on_event=on_event)
         seconds += found.seconds
         stresses.append(found.stress.normalized_stress)
         if best is None or found.merit < best.merit:
@@ -383,6 +413,17 @@ def _best_of(tasks: Sequence[Callable[..., Solution]], context: RunContext) -> B
             done.save(k, partial(_finished, best, list(stresses), seconds))
     assert best is not None
     return best, stresses, seconds
+
+
+@contextmanager
+def _forgetting_start(checkpoint: CheckpointStore) -> Iterator[None]:
+    """Forget a start that may come of damaged rows: finding it tests no checksums."""
+    try:
+        yield
+    except DamagedDataError:
+        if checkpoint.stream("solve-0").last() is None:
+            checkpoint.stream("start").forget()
+        raise
 
 
 def _tell_of(k: int, count: int, tell: OnEvent, event: Event) -> None:
@@ -404,7 +445,7 @@ def _find_start(
     if not isinstance(init, str):
         return Start(init, None, "given")
     if scaling is not None:
-        source, config = scaling.disparities(source), replace(config, rule=replace(config.rule, transformation=None))
+        source, config = scaling.disparities(source), _as_given(config)
     return choose_start(init, source, config, context.executor, context.limit)
 
 

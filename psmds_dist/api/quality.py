@@ -305,7 +305,8 @@ def _rating(source: RowSource, x: Floats, executor: Executor, wanted: Wanted, me
     executor.warm_up(partial(warm_up_rating, source.dtype.name))
     needs = rated(stored(source), count, x.shape[1], wanted.n_neighbors, ranked, threads)
     plan = Plan.of(context.limit, needs, executor.n_workers, source.read_profile.read_amplification, again=False)
-    return context.run(plan, source, partial(_rate, source, x, executor, wanted, plan))[0]
+    with context.running(plan, source):
+        return _rate(source, x, executor, wanted, plan)
 
 
 def _of_the_map(x: Floats, wanted: Wanted, stress: Stress) -> Quality:

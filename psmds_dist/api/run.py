@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
-from psmds_dist.core.executor import Executor
+from psmds_dist.core.executor import Executor, MemoryUsage
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
@@ -17,8 +18,6 @@ from psmds_dist.planning.memory import exceeded
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore
 from psmds_dist.solver.progress import NO_RECORDER, NullRecorder, recorder_of
 from psmds_dist.solver.state_file import Identity
-
-T = TypeVar("T")
 
 PACKAGES = ("psmds-dist", "numpy", "numba", "zarr", "dask", "scikit-learn")
 """Packages whose versions a result names."""
@@ -95,19 +94,25 @@ class RunContext:
         self.checkpoint.attach(identity)
         return identity
 
-    def run(self, plan: object, source: RowSource, work: Callable[[], T]) -> tuple[T, MemoryUse]:
-        """Announce the plan, do the work, and require that its source did not change; free the workers in any case."""
+    @contextmanager
+    def running(self, plan: object, source: RowSource) -> Iterator[Callable[[], MemoryUse]]:
+        """Announce the plan, and require afterwards that the source did not change; free the workers in any case.
+
+        Yields a function that tells the memory used so far.
+        """
         if self.on_plan is not None:
             self.on_plan(plan)
         before = self.executor.memory_usage()
         try:
             with self.recorder.recording():
-                found = work()
+                yield partial(self._memory_used, before)
                 self._require_unchanged(source)
-            peak = self.executor.peak_memory()
-            return found, MemoryUse(peak, exceeded(self.limit, before, peak))
         finally:
             self.executor.close()
+
+    def _memory_used(self, before: Mapping[str, MemoryUsage]) -> MemoryUse:
+        peak = self.executor.peak_memory()
+        return MemoryUse(peak, exceeded(self.limit, before, peak))
 
     def _require_unchanged(self, source: RowSource) -> None:
         """Refuse the result of rows that were written to while they were read, and save nothing of it."""

@@ -68,6 +68,11 @@ class PairRule:
         ):
             if value not in choices:
                 raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}.")
+        if self.ties != "primary" and self.transformation != "ordinal":
+            raise InputError(
+                f"ties={self.ties!r} (--ties) is about transformation='ordinal': give that (--transformation ordinal), "
+                "or leave ties out."
+            )
         if self.transformation is not None and (self.loss != "squared" or self.power or self.weighted or self.bounded):
             raise InputError(
                 f"transformation={self.transformation!r} is for the squared error of pairs that count alike: leave out "

@@ -13,7 +13,7 @@ import psutil
 from psmds_dist.core.executor import ClusterState, Executor, MemoryUsage
 from psmds_dist.core.layout import groups
 from psmds_dist.data.cache import CacheSlot, bytes_read, held_in
-from psmds_dist.executor.tasks import run_work
+from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.utils.machine import available_memory
 
 R = TypeVar("R")
@@ -41,8 +41,8 @@ class InProcessExecutor(Executor):
     ) -> Iterator[tuple[Sequence[int], R]]:
         """Yield the result of each group, in order."""
         for part in groups(blocks, group):
-            with held_in(self._rows):
-                result = run_work(work, part, self.threads)
+            with held_in(self._rows), parallel_region(self.threads):
+                result = work(part)
             yield part, result
 
     def memory_limit(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
-from psmds_dist.kernels.jit import kernel, serial_kernel, threads_for, tile
+from psmds_dist.kernels.jit import kernel, read_only, serial_kernel, threads_for, tile
 
 GUIDE = 4
 """Cells of equal width for each knot, that tell where among the knots to look."""
@@ -142,6 +142,6 @@ def bin_sums(
     with threads_for(slots.size * x.shape[1]):
         out = np.zeros((numba.get_num_threads(), *shape), np.int64)
         steps = shape[0] if shape[2] == 3 else shape[0] - 1
-        _bin_sums(rows, slots, points, x, steps, length, spread, unit, out)
+        _bin_sums(read_only(rows), slots, points, x, steps, length, spread, unit, out)
     total: Ints = out.sum(axis=0)
     return total

@@ -12,7 +12,7 @@ from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.guided import look
-from psmds_dist.kernels.jit import borrowing_tile, kernel, threads_for, tile
+from psmds_dist.kernels.jit import borrowing_tile, kernel, read_only, threads_for, tile
 from psmds_dist.kernels.moves import TILE, WIDE_TILE, segment
 
 
@@ -77,5 +77,5 @@ def row_gradients(rows: Rows, slots: Ints, points: Ints, x: Rows) -> tuple[Float
     """
     errors, gradients = np.empty(slots.size), np.empty((slots.size, x.shape[0]))
     with threads_for(slots.size * x.shape[1]):
-        _row_gradients(rows, slots, points, x, errors, gradients)
+        _row_gradients(read_only(rows), slots, points, x, errors, gradients)
     return errors, gradients

@@ -16,7 +16,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
-from psmds_dist.kernels.jit import kernel, threads_for, tile
+from psmds_dist.kernels.jit import kernel, read_only, threads_for, tile
 from psmds_dist.kernels.moves import TILE, WIDE_TILE, segment, square_distances
 
 ROOTS = 3
@@ -221,5 +221,5 @@ def guide(rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: I
     steps = np.empty((slots.size, axes.size), x.dtype)
     sums = x.sum(axis=1, dtype=np.float64)
     with threads_for(slots.size * x.shape[1]):
-        guide_any(rows, slots, points, x, sums, x.dtype.type(radius), axes, errors, gains, steps)
+        guide_any(read_only(rows), slots, points, x, sums, x.dtype.type(radius), axes, errors, gains, steps)
     return steps, gains, errors

@@ -18,6 +18,7 @@ import numba
 from numba.core.caching import FunctionCache, NullCache
 
 from psmds_dist.core.errors import ForkError
+from psmds_dist.core.types import Rows
 from psmds_dist.utils.machine import usable_cpus
 from psmds_dist.utils.turns import Turn
 
@@ -29,6 +30,8 @@ Function = Callable[..., Any]
 
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 """Flags that let sums and roots vectorise; without ``nnan`` and ``ninf``, which would erase tests for NaN."""
+
+_OPTIONS = {"nogil": True, "fastmath": FAST_MATH, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 PAIRS_A_THREAD = 250_000
 """Fewest pairs of points, about a quarter of a millisecond, for which another thread pays its start."""
@@ -158,7 +161,7 @@ def _tell_not_kept(why: str) -> None:
 
 def tile(function: Function, **options: bool) -> Function:
     """Compile an inner loop; it is inlined into the kernels of its module."""
-    compiled: Function = numba.njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", **options)(function)
+    compiled: Function = numba.njit(**_OPTIONS, no_cpython_wrapper=True, **options)(function)
     return compiled
 
 
@@ -180,8 +183,15 @@ def serial_kernel(function: Function) -> Function:
     return _kept(function, parallel=False)
 
 
+def read_only(array: Rows) -> Rows:
+    """View of an array for reading, so that one compiled kernel serves arrays that are read-only and that are not."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def _kept(function: Function, *, parallel: bool) -> Function:
-    compiled: Function = numba.njit(parallel=parallel, nogil=True, fastmath=FAST_MATH, error_model="numpy")(function)
+    compiled: Function = numba.njit(**_OPTIONS, parallel=parallel)(function)
     if not numba.config.DISABLE_JIT:  # else it is the function itself
         compiled._cache = _cache_of(function)  # type: ignore[attr-defined]
     return compiled

@@ -17,7 +17,7 @@ from numba.extending import overload
 
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.guided import pull, tilt, turn_downhill
-from psmds_dist.kernels.jit import FAST_MATH, kernel, threads_for, tile
+from psmds_dist.kernels.jit import FAST_MATH, kernel, read_only, threads_for, tile
 from psmds_dist.kernels.moves import WIDE_TILE, square_distances
 
 
@@ -270,7 +270,7 @@ def propose(
     """
     errors, gains = np.empty(slots.size), np.empty((slots.size, 2 * axes.size))
     with threads_for(slots.size * x.shape[1]):
-        _propose(rows, slots, points, x, x.dtype.type(radius), axes, loss, form, errors, gains)
+        _propose(read_only(rows), slots, points, x, x.dtype.type(radius), axes, loss, form, errors, gains)
     return errors, gains
 
 
@@ -334,7 +334,7 @@ def row_gradients(rows: Rows, slots: Ints, points: Ints, x: Rows, loss: Any, for
     """
     errors, gradients = np.empty(slots.size), np.empty((slots.size, x.shape[0]))
     with threads_for(slots.size * x.shape[1]):
-        _row_gradients(rows, slots, points, x, loss, form, errors, gradients)
+        _row_gradients(read_only(rows), slots, points, x, loss, form, errors, gradients)
     return errors, gradients
 
 
@@ -441,7 +441,7 @@ def guide(
     errors, gains = np.empty(slots.size), np.empty(slots.size)
     steps = np.empty((slots.size, axes.size), x.dtype)
     with threads_for(slots.size * x.shape[1]):
-        _guide(rows, slots, points, x, x.dtype.type(radius), axes, loss, form, errors, gains, steps)
+        _guide(read_only(rows), slots, points, x, x.dtype.type(radius), axes, loss, form, errors, gains, steps)
     return steps, gains, errors
 
 
@@ -485,5 +485,5 @@ def row_sums(rows: Rows, slots: Ints, points: Ints, x: Floats, loss: Any, form: 
     """
     out = np.empty((slots.size, 5))
     with threads_for(slots.size * x.shape[1]):
-        _row_sums(rows, slots, points, x, loss, form, out)
+        _row_sums(read_only(rows), slots, points, x, loss, form, out)
     return out

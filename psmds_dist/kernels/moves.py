@@ -17,7 +17,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
-from psmds_dist.kernels.jit import kernel, threads_for, tile
+from psmds_dist.kernels.jit import kernel, read_only, threads_for, tile
 
 TILE = 2048
 """Columns a float32 partial sum spans before it is added to a float64 total."""
@@ -332,9 +332,9 @@ def propose(rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes:
     specialised = _SPECIALISED.get(x.shape[0])
     with threads_for(slots.size * x.shape[1]):
         if specialised is not None and axes.tolist() == list(range(x.shape[0])):
-            specialised(rows, slots, points, x, sums, r, errors, gains)
+            specialised(read_only(rows), slots, points, x, sums, r, errors, gains)
         else:
-            propose_any(rows, slots, points, x, sums, r, axes, errors, gains)
+            propose_any(read_only(rows), slots, points, x, sums, r, axes, errors, gains)
     return errors, gains
 
 
@@ -345,5 +345,5 @@ def row_sums(rows: Rows, slots: Ints, points: Ints, x: Floats) -> Floats:
     """
     out = np.empty((slots.size, 3))
     with threads_for(slots.size * x.shape[1]):
-        _row_sums(rows, slots, points, x, out)
+        _row_sums(read_only(rows), slots, points, x, out)
     return out

@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
-from psmds_dist.kernels.jit import kernel, threads_for, tile
+from psmds_dist.kernels.jit import kernel, read_only, threads_for, tile
 
 TILE = 1024
 """Columns whose squares are used for every vector before the next tile: they stay in the first cache."""
@@ -93,5 +93,5 @@ def multiply_squares(rows: Rows, slots: Ints, points: Ints, block: Floats) -> Fl
     """
     out = np.empty((slots.size, block.shape[0]))
     with threads_for(slots.size * block.shape[1]):
-        _multiply(rows, slots, points, block, out)
+        _multiply(read_only(rows), slots, points, block, out)
     return out

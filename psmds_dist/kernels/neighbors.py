@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
-from psmds_dist.kernels.jit import kernel, threads_for, tile
+from psmds_dist.kernels.jit import kernel, read_only, threads_for, tile
 
 SUMS = 8
 """Sums of a row, see `rate_rows`."""
@@ -130,5 +130,5 @@ def rate_rows(
     sums, penalties = np.empty((slots.size, SUMS)), np.empty((slots.size, 2))
     nearest = np.empty((slots.size, n_neighbors), np.int64)
     with threads_for(slots.size * x.shape[1]):
-        _rate_rows(rows, slots, points, x, unit, sums, penalties, nearest)
+        _rate_rows(read_only(rows), slots, points, x, unit, sums, penalties, nearest)
     return sums, penalties, nearest

@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 
 from psmds_dist.core.types import Floats, Rows
-from psmds_dist.kernels.jit import kernel, threads_for, tile
+from psmds_dist.kernels.jit import kernel, read_only, threads_for, tile
 
 SKETCHES = 2
 """Independent weight vectors."""
@@ -103,7 +103,7 @@ def scan_rows(rows: Rows, start: int, weights: Floats, columns: Floats) -> tuple
     sums = np.empty((rows.shape[0], tiles, 1 + SKETCHES))
     extremes = np.empty((tiles, 2))
     with threads_for(rows.size):
-        _scan_tiles(rows, start, weights, columns, sums, extremes)
+        _scan_tiles(read_only(rows), start, weights, columns, sums, extremes)
     with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is not finite
         totals = sums.sum(axis=1)
     return totals[:, 0].copy(), totals[:, 1:].copy(), float(extremes[:, 0].min()), float(extremes[:, 1].max())

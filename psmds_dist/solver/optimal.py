@@ -15,7 +15,7 @@ import numpy as np
 
 from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
-from psmds_dist.core.transformations import BinGrid, BinSums, Fit, Transformation, knots_of, transformation_of
+from psmds_dist.core.transformations import BinGrid, BinSums, Fit, Monotone, Transformation, knots_of, transformation_of
 from psmds_dist.core.types import Executor, Floats
 from psmds_dist.data.transforms import Disparities, Positions
 from psmds_dist.kernels.pairs import RuleKernels, kernels_of
@@ -73,6 +73,11 @@ class Scaling:
         first = kind.begin(knots, schedule.config.n_components)
         counts = np.diff(np.searchsorted(np.sort(values), knots), append=values.size)
         return cls(kind, knots, first * (schedule.scale / math.sqrt(np.average(first**2, weights=counts))))
+
+    def followed(self, rule: PairRule) -> PairRule:
+        """Rule that a solve follows: beyond 4,096 different dissimilarities, near ones share a disparity."""
+        shared = isinstance(self.transformation, Monotone) and not self.transformation.split
+        return replace(rule, ties="secondary") if shared else rule
 
     def positions(self, source: RowSource) -> RowSource:
         """Rows that a solve reads."""

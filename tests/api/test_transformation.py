@@ -119,6 +119,8 @@ def test_bad_parameters_are_refused():
         InputError, match="transformation must be one of None, 'ratio', 'interval', 'spline', 'ordinal'"
     ):
         fit(T, transformation="monotone")
+    with pytest.raises(InputError, match="ties='secondary' .* is about transformation='ordinal'"):
+        fit(T, ties="secondary")
     with pytest.raises(InputError, match="is for the squared error of pairs that count alike"):
         fit(T, transformation="ordinal", loss="absolute")
     with pytest.raises(InputError, match="there is nothing to transform"):
