@@ -21,6 +21,7 @@ from psmds_dist.core.rng import RandomStream, generator
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.stress import disparity
 from psmds_dist.core.types import Floats, Ints, Rows
+from psmds_dist.kernels.jit import current_threads
 from psmds_dist.kernels.pairs import DescentPlan, PairKernels, kernels_of
 from psmds_dist.solver.schedule import uniform_half
 
@@ -224,6 +225,11 @@ def _rounds(count: int) -> Iterator[range]:
         yield range(lo, min(count, lo + ROUND))
 
 
+def _dealt(count: int, threads: int) -> Ints:
+    """Order of descents, of which threads take contiguous shares; neighbours, which take about as long, are dealt."""
+    return np.argsort(np.arange(count) % threads, kind="stable")
+
+
 def _starts(classical: Floats, seed: int, which: Sequence[int]) -> Iterator[Descent]:
     """Starts of the given numbers: the first ones from classical scaling, the others random."""
     half = uniform_half(classical.shape[1])
@@ -303,7 +309,10 @@ class _Pool:
         keys = range(self.count, self.count + len(descents))
         orders = np.stack([generator(self.seed, RandomStream.SEARCH_ORDERS, k).permutation(n) for k in keys])
         radii = np.array([start.radius for start in descents], np.float32)
-        stresses = np.sqrt(self._kernels.descend(self.rows, x, orders, radii, self._plan))  # rows have mean square 1
+        dealt, stresses = _dealt(len(x), current_threads()), np.empty(len(x))
+        maps = x[dealt]
+        costs = self._kernels.descend(self.rows, maps, orders[dealt], radii[dealt], self._plan)
+        x[dealt], stresses[dealt] = maps, np.sqrt(costs)  # rows have mean square 1
         self.count += len(descents)
         best = int(np.argmin(stresses))  # the first on a tie
         if stresses[best] < self.stress:

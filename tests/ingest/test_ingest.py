@@ -236,12 +236,16 @@ def test_other_files_are_told(tmp_path, content, told):
         open_npy(tmp_path / "none.npy")
 
 
-def test_array_rows_are_used_in_place_where_possible():
+def test_array_rows_are_used_in_place_where_possible_and_converted_where_few(monkeypatch):
     matrix = squareform(pdist(points())).astype("float32")
     assert ArrayRows(matrix).in_memory() is matrix
-    assert ArrayRows(matrix, "float64").in_memory() is None
-    assert ArrayRows(np.asfortranarray(matrix)).in_memory() is None
-    assert ArrayRows(squareform(matrix)).in_memory() is None
+    others = (matrix, "float64"), (np.asfortranarray(matrix), "float32"), (squareform(matrix), "float32")
+    for values, dtype in others:
+        found = ArrayRows(values, dtype).in_memory()
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, matrix)
+    monkeypatch.setattr("psmds_dist.data.sources.CONVERTED_BYTES", matrix.nbytes - 1)
+    assert all(ArrayRows(values, dtype).in_memory() is None for values, dtype in others)
     assert ArrayRows(matrix).content_id != ArrayRows(matrix).content_id
 
 

@@ -18,7 +18,8 @@ from psmds_dist.core.stress import disparity
 from psmds_dist.kernels import pairs
 from psmds_dist.kernels.descent import descend
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.solver.search import ENOUGH, MOVED, ROUND, Evidence, descents_of, search
+from psmds_dist.solver import search as search_module
+from psmds_dist.solver.search import ENOUGH, MOVED, ROUND, Evidence, _dealt, descents_of, search
 
 
 def euclidean(x):
@@ -237,6 +238,7 @@ def test_every_other_hop_puts_a_few_of_the_worst_points_elsewhere(monkeypatch):
         ended.append((x.copy(), others[-1].copy()))
 
     monkeypatch.setattr(pairs, "descend", noting)
+    monkeypatch.setattr(search_module, "current_threads", lambda: 1)  # so that they come in order
     n = 100
     t = squareform(np.random.default_rng(3).uniform(0, 1, n * (n - 1) // 2))
     searched(t, 2, descents=2 * ROUND)
@@ -338,3 +340,9 @@ def test_evidence_comes_back_from_a_checkpoint_and_as_plain_figures():
         "highest": 0.4,
         "agreement": given.describe(),
     }
+
+
+def test_neighbouring_descents_go_to_different_threads():
+    assert _dealt(8, 2).tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert _dealt(5, 3).tolist() == [0, 3, 1, 4, 2]
+    assert _dealt(3, 1).tolist() == [0, 1, 2]
