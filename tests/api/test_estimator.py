@@ -357,7 +357,7 @@ def test_the_start_that_init_says_counts_as_the_first_of_several(matrix, monkeyp
         *(PatternSearchMDS(random_state=seed, init="random").fit(matrix) for seed in (5, 6, 7, 8)),
     ]
     assert apart[0].start_ == ("given" if init == "given" else "landmarks")
-    for count in range(1, 6):
+    for count in (1, 2, 5):
         best = min(apart[:count], key=lambda mds: mds.mse_)
         together = PatternSearchMDS(random_state=4, init=where, n_init=count).fit(matrix)
         assert np.array_equal(together.embedding_, best.embedding_)

@@ -366,7 +366,7 @@ def interrupt_after(process, *pauses):
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
 @pytest.mark.parametrize("again", [[], [0.05], [0.5]])
 def test_interrupts_at_any_moment_end_a_command_without_a_traceback(workers, again, fit, tmp_path):
-    for delay in np.linspace(0.01, 5 if workers else 3, 8):
+    for delay in np.linspace(0.01, 5 if workers else 3, 4 if again else 8):
         interrupt_after(fit(*workers), delay, *again)
         left = {"map.zarr", "map.zarr.checkpoint", "matrix.npy"}
         unfinished = {name for name in os.listdir(tmp_path) if name.startswith(".map.zarr.")}

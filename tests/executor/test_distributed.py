@@ -141,6 +141,7 @@ def test_same_bits_for_every_number_of_workers(client, stores, reference, worker
     same(mds, reference)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("form", ["square", "tall"])
 def test_same_bits_from_foreign_chunks_on_workers(client, stores, reference, form):
     with_workers(client, 2)

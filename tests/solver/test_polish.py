@@ -174,7 +174,7 @@ def test_same_bits_on_two_workers(client, tmp_path):
     x = np.random.default_rng(0).normal(size=(2, 300))
     executor = DaskExecutor(client)
     there = objective_of(t, source=open_matrix(tmp_path / "t.npy", "float32"), executor=executor, budget=10**6)
-    how = {"scale": scale_of(t), "max_steps": 40}
+    how = {"scale": scale_of(t), "max_steps": 12}
     found = polished(there, x, **how)
     executor.close()
     assert_array_equal(found, polished(objective_of(t), x, **how))

@@ -213,6 +213,7 @@ def test_same_bits_streamed_and_on_several_threads(tmp_path, moves):
 
 
 @pytest.mark.slow
+@pytest.mark.wide  # tests/api/test_pair_rules_on_workers.py has fits by other rules
 def test_same_bits_on_two_workers(client, tmp_path):
     pairs, rule, source = stored_pairs(tmp_path)
     config = SolverConfig(max_epochs=12, rule=rule)

@@ -630,6 +630,7 @@ def plain(tmp_path_factory):
     return folder
 
 
+@pytest.mark.wide  # as the tests above, with processes
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["state", "map"])
 def test_a_fit_that_was_stopped_writes_nothing_after_another_took_it_over(plain, tmp_path, moment):
