@@ -28,6 +28,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
 # Examples are the same in every run: a failure in CI can be reproduced.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max_examples=8)
+WITHOUT_SHRINKING = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+hypothesis.settings.register_profile(
+    "mutants", deadline=None, derandomize=True, max_examples=40, phases=WITHOUT_SHRINKING
+)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -20,7 +20,7 @@ from psmds_dist.data.store import create, open_rows
 from psmds_dist.ingest import scan
 from psmds_dist.ingest.build import build
 from psmds_dist.ingest.check import ROUNDING_TOL, SYMMETRY_TOL, check_source
-from psmds_dist.ingest.scan import ScanBlocks, Scanner, contiguous_runs, panel_blocks, sketch_weights
+from psmds_dist.ingest.scan import ScanBlocks, Scanner, contiguous_runs, panel_blocks, scan_all, sketch_weights
 from psmds_dist.kernels.scan import scan_rows
 from tests.fuzz.judgements import KINDS, table
 
@@ -187,6 +187,17 @@ def test_progress_ends_complete():
     check(distances(100), on_progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (Layout(100).count,) * 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+@pytest.mark.parametrize(("together", "height"), [(1, 1), (45, 5), (320, 16)])
+def test_strips_are_stored_together_and_every_worker_has_some(together, height):
+    source = ArrayRows(distances(320))  # 32 blocks of 10 rows, for two workers
+    source.read_profile = ReadProfile(together)
+    seen = []
+    found = list(scan_all(source, list, Serial(), on_progress=lambda done, total: seen.append((done, total))))
+    step = height * max(1, 32 // height // 16)  # some 16 tasks, where there are so many strips
+    assert sorted(found) == [[*range(first, min(first + step, 32))] for first in range(0, 32, step)]
+    assert seen == [(done, 32) for done in np.cumsum([len(part) for part in found])]
 
 
 # --- faults ---

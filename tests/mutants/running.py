@@ -61,6 +61,7 @@ def _pytest(tests: list[str], folder: Path) -> None:
 
     os.setsid()
     os.chdir(folder)
+    os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     output = os.open(OUTPUT, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     for stream in range(3):
         os.dup2(output, stream)

@@ -256,3 +256,30 @@ def test_a_pass_that_is_not_repeated_keeps_no_more_rows_than_it_needs():
     assert partly.cached_share == 2 * 11 / 50
     tall = replace(needs, rows=replace(ROWS, band=ROWS.layout.rows + 1))
     assert [plan.Plan.of(10**8, kind, 1, 1.5).read_cost for kind in (needs, tall)] == [1.5, 2.0]
+
+
+@given(SQUARE)
+def test_all_rows_are_kept_where_they_fit_with_what_a_read_holds_and_not_with_a_byte_less(rows):
+    held = (rows.layout.count + (rows.copies - 1) * rows.run_blocks) * rows.block_bytes
+    enough = rows.scratch + max(held, (1 + rows.copies) * rows.block_bytes)
+    kept = RowBuffers.plan(rows, enough)
+    assert (kept.cached_blocks, kept.buffer_bytes) == (rows.layout.count, 0)
+    if rows.scratch + held == enough > rows.min_limit:
+        assert RowBuffers.plan(rows, enough - 1).buffer_bytes > 0
+
+
+def test_a_sixteenth_of_what_is_left_is_unspent_and_16_mib_at_the_most():
+    needs = plan.checking(ROWS)
+    for more, unspent in ((0, 0), (160, 10), (256 * MIB, 16 * MIB), (9999 * MIB, 16 * MIB)):
+        assert needs.budget(needs.min_limit + more) == needs.rows.min_limit + more - unspent
+
+
+def test_a_plan_says_what_becomes_of_the_rows():
+    needs = plan.checking(ROWS)
+    limits = (10**9, needs.min_limit + 12 * ROWS.block_bytes)
+    assert [plan.Plan.of(limit, needs, 2).keeping for limit in limits] == [
+        "kept in memory",
+        "44% kept in memory, rest streamed",
+    ]
+    assert plan.Plan.of(limits[1], needs, 2, again=False).keeping == "streamed once"
+    assert [plan.counted(number, "node") for number in (1, 2000)] == ["1 node", "2,000 nodes"]

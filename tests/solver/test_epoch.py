@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,16 @@ from psmds_dist.data import cache as rows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.epoch import Objective, apply_moves, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.schedule import EpochPlan, Schedule, State
-from psmds_dist.solver.tasks import CachedRows, Measure, Propose, SelectColumns, gather, points_of
+from psmds_dist.solver.tasks import (
+    CachedRows,
+    Measure,
+    Propose,
+    ProposeAllowed,
+    ProposeGradientSteps,
+    SelectColumns,
+    gather,
+    points_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +154,33 @@ def test_moves_go_along_the_axes_that_were_tried():
     wanted = np.zeros((4, 5))
     wanted[1, 0], wanted[1, 2], wanted[3, 3], wanted[3, 4] = 0.5, -0.5, 0.5, -0.5
     assert_array_equal(after, wanted)
+
+
+def test_guided_moves_are_steps_along_the_axes_that_were_tried():
+    plan = EpochPlan(0.5, (), (1, 3), "float64", guided=True)
+    after = apply_moves(np.ones((4, 5)), np.array([0, 4]), np.array([[1.0, 2.0], [3.0, 4.0]]), plan)
+    wanted = np.ones((4, 5))
+    wanted[1, 0], wanted[3, 0], wanted[1, 4], wanted[3, 4] = 2, 3, 4, 5
+    assert_array_equal(after, wanted)
+
+
+def test_proposals_are_of_the_kind_that_plan_and_region_ask_for():
+    _, x, objective = problem()
+    plan = EpochPlan(0.5, (), (0, 1), "float32")
+    confined = replace(objective, region=SimpleNamespace(allows=lambda x, radius, axes: (radius, axes)))
+    assert type(objective._proposing(x.T, plan)) is Propose
+    assert type(objective._proposing(x.T, replace(plan, guided=True))) is ProposeGradientSteps
+    assert type(confined._proposing(x.T, plan)) is ProposeAllowed
+    assert confined._proposing(x.T, plan).allowed == (0.5, (0, 1))
+    assert objective._proposing(x.T, plan).x.dtype == np.float32
+
+
+def test_what_a_plain_objective_fits_is_nothing():
+    _, x, objective = problem()
+    same, error = objective.refitted(x.T)
+    assert same is objective is objective.fitted(x.T)
+    assert np.isnan(error)
+    assert objective.curve.size == 0
 
 
 def test_what_is_gathered_is_in_the_order_of_points_however_it_arrives():
