@@ -164,10 +164,11 @@ def held_by(executor):
 
 
 def test_close_lets_go_of_the_rows(executor):
-    source = ArrayRows(np.ones((500, 500)))  # float64, so float32 rows must be cached
-    held = [nbytes for _, nbytes in executor.map(partial(_hold_some, source=source), range(32))]
+    source = ArrayRows(np.ones((1100, 1100)))  # float64, so float32 rows must be cached
+    blocks = range(source.layout.count)
+    held = [nbytes for _, nbytes in executor.map(partial(_hold_some, source=source), blocks)]
     assert len(held) == executor.n_workers
-    assert min(held) >= 500 * 500 * 4 // 2
+    assert min(held) >= 1100 * 1100 * 4 // 3  # about half
     assert set(held_by(executor)) == {1}
     executor.close()
     assert set(held_by(executor)) == {0}
@@ -175,8 +176,8 @@ def test_close_lets_go_of_the_rows(executor):
 
 def test_runs_of_one_process_hold_rows_each_for_itself():
     one, other = InProcessExecutor(), InProcessExecutor()
-    list(one.map(partial(_hold_some, source=ArrayRows(np.ones((500, 500)))), range(32)))
-    list(other.map(partial(_hold_some, source=ArrayRows(np.zeros((500, 500)))), range(32)))
+    list(one.map(partial(_hold_some, source=ArrayRows(np.ones((1100, 1100)))), range(32)))
+    list(other.map(partial(_hold_some, source=ArrayRows(np.zeros((1100, 1100)))), range(32)))
     assert (held_by(one), held_by(other)) == ([1], [1])
     other.close()
     assert (held_by(one), held_by(other)) == ([1], [0])
