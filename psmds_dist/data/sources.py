@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -24,7 +23,10 @@ GATHER_BYTES = 4_000_000
 """Scratch for gathering entries that do not lie side by side."""
 
 CONVERTED_BYTES = 2**22
-"""Rows of an array that are converted once rather than kept block by block: too few for a plan of memory to notice."""
+"""Bytes of a matrix that is converted once rather than kept block by block: too few for a plan of memory to notice.
+
+A panel is not, since it is read once.
+"""
 
 NOT_NUMBERS = {
     "O": " (Python objects, None among them perhaps)",
@@ -310,7 +312,8 @@ class ArrayRows(RowSource):
 
     @cached_property
     def _converted(self) -> Rows | None:
-        if math.prod(self.shape) * self.dtype.itemsize > CONVERTED_BYTES:
+        n, width = self.shape
+        if n != width or n * width * self.dtype.itemsize > CONVERTED_BYTES:
             return None
         rows: Rows = np.empty(self.shape, self.dtype)
         self.read(0, self.n, rows)
