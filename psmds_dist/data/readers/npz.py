@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def open_npz(path: str, name: str | None, dtype: str) -> RowSource:
     names, identity = arrays_in(path), file_identity(path)
     if name is None and {"format", "shape", "data"}.issubset(names):  # of scipy.sparse.save_npz
         with _damage_told(path):
-            shape = tuple(np.load(path, allow_pickle=False)["shape"].tolist())
+            shape = tuple(_array(path, "shape").tolist())
         load, content = partial(_compressed, path), f"sparse {identity} {dtype}"
         return SparseRows(load, (int(shape[0]), int(shape[1])), path, np.dtype(dtype), content)
     chosen = _chosen(path, names, name)
@@ -91,10 +92,15 @@ def _chosen(path: str, names: list[str], name: str | None) -> str:
 def _ids(path: str, names: list[str]) -> list[str] | None:
     """Names of the points, if an array beside the matrix holds text."""
     key = next((key for key in NAMES if key in names), None)
-    values = None if key is None else np.load(path, allow_pickle=False)[key]
+    values = None if key is None else _array(path, key)
     if values is None or values.ndim != 1 or values.dtype.kind not in "SU":
         return None
     return [str(value) for value in (np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values)]
+
+
+def _array(path: str, name: str) -> Any:
+    with np.load(path, allow_pickle=False) as arrays:
+        return arrays[name]
 
 
 def _compressed(path: str) -> Compressed:
