@@ -28,7 +28,15 @@ from psmds_dist.ingest.check import (
     suspicion_of,
 )
 from psmds_dist.ingest.passes import Checker
-from psmds_dist.ingest.scan import HUGE, InvalidEntries, checksums_of, find_invalid, largest_usable, total_invalid
+from psmds_dist.ingest.scan import (
+    HUGE,
+    InvalidEntries,
+    checksums_of,
+    digest_of,
+    find_invalid,
+    largest_usable,
+    total_invalid,
+)
 from psmds_dist.ingest.similarity import SimilarityCheck, sample_points
 from psmds_dist.ingest.triangles import count_sides
 from psmds_dist.planning.memory import PANEL_BYTES
@@ -269,9 +277,8 @@ def landmarks_digest(landmarks: Ints | None) -> str | None:
 
 
 def _digest(panel: RowSource, blocks: Sequence[PanelBlock]) -> str:
-    checksums = np.array([checksum for scan in blocks for checksum in scan.checksums], "<u4")
-    head = f"{panel.shape[0]} {panel.shape[1]} {panel.dtype.name} ".encode()
-    return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
+    head = f"{panel.shape[0]} {panel.shape[1]} {panel.dtype.name} "
+    return digest_of(head, (scan.checksums for scan in blocks))
 
 
 def huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> str:

@@ -176,8 +176,15 @@ def embed(
     InputError, BudgetError, WorkerError
         In a sentence each.
     """
-    hooks = {"on_plan": on_plan, "on_epoch": on_epoch, "on_event": on_event}
-    context = RunContext.of(executor, memory_limit, ids=ids, checkpoint=checkpoint, **hooks)
+    context = RunContext.of(
+        executor,
+        memory_limit,
+        ids=ids,
+        checkpoint=checkpoint,
+        on_plan=on_plan,
+        on_epoch=on_epoch,
+        on_event=on_event,
+    )
     config = config if region is None else _along_axes(config)
     planned = source if config.rule.transformation is None else WrappedSource(source)  # the solve keeps rows of its own
     plan = plan_run(planned, config, context, init, region)
@@ -230,7 +237,7 @@ UNSEARCHED_SOLVES = {"quick": 1, "default": 8, "best": 32}
 """The same of a small matrix that no search solves: dissimilarities are transformed, or points have a region."""
 
 Task = Callable[..., Solution]
-"""A solve that lacks its stream of states and who is told of its events."""
+"""A solve that takes its stream of states and its event callback, and returns a solution."""
 
 
 @dataclass(frozen=True)

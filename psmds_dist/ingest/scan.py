@@ -190,6 +190,12 @@ def checksums_of(rows: Rows, layout: Layout) -> tuple[int, ...]:
     return tuple(google_crc32c.value(rows[lo : lo + layout.rows]) for lo in range(0, len(rows), layout.rows))
 
 
+def digest_of(head: str, checksums: Iterable[tuple[int, ...]]) -> str:
+    """Identity of rows: a digest of their form and of the checksums of all blocks."""
+    numbers = np.array([number for some in checksums for number in some], "<u4")
+    return hashlib.blake2b(head.encode() + numbers.tobytes(), digest_size=16).hexdigest()
+
+
 class _Part(NamedTuple):
     """What is known of some rows; see `BlockScan`."""
 
@@ -297,9 +303,7 @@ class Scan:
     @property
     def digest(self) -> str:
         """Identity of the rows seen."""
-        checksums = np.array([checksum for scan in self.blocks for checksum in scan.checksums], "<u4")
-        head = f"{self.n} {self.dtype.name} ".encode()
-        return hashlib.blake2b(head + checksums.tobytes(), digest_size=16).hexdigest()
+        return digest_of(f"{self.n} {self.dtype.name} ", (scan.checksums for scan in self.blocks))
 
 
 def contiguous_runs(blocks: Iterable[int], most: int) -> Iterator[range]:
