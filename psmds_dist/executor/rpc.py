@@ -28,8 +28,11 @@ BYTES_READ = "psmds-bytes-read"
 """Name of the number that workers send with their heartbeats."""
 
 
-def register_handler(dask_worker: Worker) -> bool:
-    """Install the handler of direct calls on a worker; it replies with the result or the error of the work."""
+def register_handler(dask_worker: Worker) -> int:
+    """Install the handler of direct calls on a worker, and return the bytes of rows that its process has read so far.
+
+    The handler replies with the result or the error of the work.
+    """
     pool = internals.worker_thread_pool
 
     async def handle(work: Work[Any], blocks: list[int]) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def register_handler(dask_worker: Worker) -> bool:
     pool(dask_worker)
     internals.add_handler(dask_worker, OPERATION, handle)
     internals.add_metric(dask_worker, BYTES_READ, _bytes_read)
-    return True
+    return bytes_read()
 
 
 def _bytes_read(dask_worker: Worker) -> int:

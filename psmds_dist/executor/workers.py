@@ -100,7 +100,7 @@ class WorkerPool:
         """Workers that have left the cluster."""
 
         self._read: dict[str, tuple[int, int]] = {}
-        """Bytes that each worker had read when it told so first, and last."""
+        """Bytes that each worker had read when it took the handler, and when last heard of."""
 
         self._silent: set[str] = set()
         self._suspects: dict[str, Future] = {}
@@ -123,11 +123,12 @@ class WorkerPool:
             self.lost += 1
             log.debug("worker %s has left the cluster", address, extra=_event("worker_lost", address))
         self.connected = found
-        told = {address: worker.bytes_read for address, worker in found.items() if worker.bytes_read is not None}
-        self._read |= {address: (self._read.get(address, (read,))[0], read) for address, read in told.items()}
+        for address, (first, last) in self._read.items():
+            if address in found:
+                self._read[address] = first, max(last, found[address].bytes_read or 0)  # a heartbeat may be old
 
     def bytes_read(self) -> int | None:
-        """Bytes that all workers have read since they told so first; None while none has."""
+        """Bytes that all workers have read since they took the handler; None while none has."""
         return sum(last - first for first, last in list(self._read.values())) if self._read else None
 
     async def _identify(self) -> dict[str, dict[str, Any]]:
@@ -176,7 +177,9 @@ class WorkerPool:
 
     def _install_handlers(self) -> None:
         replies = self.run_on_all(register_handler)
-        self.with_handler = {address for address, reply in replies.items() if reply is True}
+        read = {address: reply for address, reply in replies.items() if isinstance(reply, int)}
+        self.with_handler = set(read)
+        self._read = {address: (number, number) for address, number in read.items()} | self._read
         failed = {a: e for a, e in replies.items() if isinstance(e, Exception) and not isinstance(e, OSError)}
         self.without_handler = set(failed)
         for address, error in failed.items():

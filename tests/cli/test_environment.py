@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,9 +217,8 @@ def test_a_umask_that_takes_all_rights_is_refused_before_a_run(tmp_path):
 
 
 def test_a_working_directory_that_was_removed_is_named(tmp_path):
-    script = "import os, sys; os.rmdir(os.getcwd()); from psmds_dist.cli.app import main; main(['info', 'map.zarr'])"
     (tmp_path / "gone").mkdir()
-    command = [sys.executable, "-c", script]
+    command = ["sh", "-c", 'rmdir "$PWD"; exec "$0" info map.zarr', Path(sys.executable).with_name("psmds")]
     done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == (

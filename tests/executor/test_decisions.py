@@ -397,12 +397,12 @@ def test_handlers_are_installed_once_on_each_worker_and_failures_are_remembered(
     caplog.set_level("INFO", "psmds_dist")
     pool = FakePool(A, B)
     pool.last_task_call = time.monotonic()
-    pool.replies = {"a": True, "b": AttributeError("handlers")}
+    pool.replies = {"a": 0, "b": AttributeError("handlers")}
     assert not pool.can_call_directly()
     assert not pool.can_call_directly()
     assert (pool.asked, pool.with_handler, pool.without_handler) == (1, {"a"}, {"b"})
     assert "worker b cannot be called directly (AttributeError('handlers')); its rounds go by tasks" in caplog.messages
-    pool.replies = {"a": True, "b": CommClosedError("gone")}  # it may be there again a moment later
+    pool.replies = {"a": 0, "b": CommClosedError("gone")}  # it may be there again a moment later
     pool.forget_handlers()
     assert not pool.can_call_directly()
     assert not pool.can_call_directly()

@@ -38,11 +38,13 @@ def test_bytes_read_in_this_process_are_those_of_each_pass(store):
     assert InProcessExecutor().cluster_state().bytes_read == 0
 
 
-def pool_of(*tellings):
-    """A pool that was told of these workers, one telling after the other."""
+def pool_of(*tellings, read=()):
+    """A pool whose workers had read these bytes when they took handlers, and told of more, one telling after the other."""
     pool = WorkerPool(client=None, deadline=30)
+    pool.run_on_all = lambda function: dict(read)
+    pool._install_handlers()
     for told in tellings:
-        pool._update({a: Worker(a, a, 1, 0, "running", 0.0, read) for a, read in told.items()})
+        pool._update({a: Worker(a, a, 1, 0, "running", 0.0, bytes_) for a, bytes_ in told.items()})
     return pool
 
 
@@ -54,9 +56,15 @@ def test_lost_workers_are_counted_and_logged(caplog):
     assert {record.event for record in caplog.records} == {"worker_lost"}
 
 
-def test_bytes_of_lost_workers_and_of_earlier_runs(caplog):
-    assert pool_of({"a": None}).bytes_read() is None
-    assert pool_of({"a": 0, "b": 100}, {"a": 50, "b": 130}, {"b": 140}).bytes_read() == 50 + 40
+def test_bytes_of_lost_workers_and_of_earlier_runs():
+    assert pool_of({"a": None}, {"a": 7}).bytes_read() is None
+    read = {"a": 0, "b": 100}
+    assert pool_of({"a": 0, "b": 100}, {"a": 50, "b": 130}, {"b": 140}, read=read).bytes_read() == 50 + 40
+
+
+def test_bytes_read_before_the_first_heartbeat_count():
+    assert pool_of({"a": None, "b": 130}, {"a": 60, "b": 130}, read={"a": 10, "b": 100}).bytes_read() == 50 + 30
+    assert pool_of({"a": 60}, read={"a": 100}).bytes_read() == 0  # the heartbeat is older than the handler
 
 
 @pytest.mark.slow
@@ -66,10 +74,9 @@ def test_workers_tell_what_they_have_read(client, store):
     assert (state.workers, state.lost) == (2, 0)
     assert state.dashboard == client.dashboard_link
     executor._pool._install_handlers()
-    wait_for(lambda: executor._pool.refresh() and executor.cluster_state().bytes_read is not None)
-    before = executor.cluster_state().bytes_read
+    assert executor.cluster_state().bytes_read == 0
     embed(rows, SolverConfig(max_epochs=4, radius=1.0, polish=False), executor, init="random")
-    wait_for(lambda: executor._pool.refresh() and executor.cluster_state().bytes_read - before >= 4 * N**2, seconds=240)
+    wait_for(lambda: executor._pool.refresh() and executor.cluster_state().bytes_read >= 4 * N**2)
 
 
 def add_number(dask_worker):

