@@ -39,7 +39,7 @@ def test_bytes_read_in_this_process_are_those_of_each_pass(store):
 
 
 def pool_of(*tellings, read=()):
-    """A pool whose workers had read some bytes when they took handlers, and told of more, one telling after the other."""
+    """A pool whose workers had read some bytes when they took handlers, and told of more later, each in turn."""
     pool = WorkerPool(client=None, deadline=30)
     pool.run_on_all = lambda function: dict(read)
     pool._install_handlers()
