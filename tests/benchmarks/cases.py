@@ -8,6 +8,7 @@ from tests.benchmarks.alternatives import alternatives
 from tests.benchmarks.cluster import out_of_core, overhead, workers
 from tests.benchmarks.comparison import compare
 from tests.benchmarks.entries import entries
+from tests.benchmarks.geodesics import geodesics
 from tests.benchmarks.guided import guided
 from tests.benchmarks.harness import Record, Settings
 from tests.benchmarks.keeping import keeping
@@ -36,6 +37,7 @@ CASES: dict[str, Case] = {
     "entries": entries,
     "keeping": keeping,
     "distances": distances,
+    "geodesics": geodesics,
     "half-size": half_size,
     "text": text,
     "planning": planning,
