@@ -26,8 +26,8 @@ BLOCK = 500
 
 
 def geodesics(settings: Settings) -> list[Record]:
-    """Geodesic distances of a swiss roll into a store by one worker and by two, and by scikit-learn's graph with SciPy's
-    shortest paths in one process: seconds, peak memory of a worker, and the largest difference.
+    """Geodesic distances of a swiss roll into a store by one worker and by two, and by SciPy on the graph of
+    scikit-learn in one process: seconds, peak memory of a worker, and the largest difference.
     """
     points = make_swiss_roll(settings.pick(500, 3000, 20_000), random_state=0)[0]
     with tempfile.TemporaryDirectory() as folder:
