@@ -14,9 +14,9 @@ from psmds_dist.core.layout import Layout, format_bytes, round_up
 from psmds_dist.core.types import BudgetError
 from psmds_dist.kernels.scan import SKETCHES
 
-RESERVED_BYTES = 200 * 2**20
-"""What an interpreter takes with this package, its libraries and the compiled kernels: a worker peaks at the limit
-and this at the most."""
+RESERVED_BYTES = 224 * 2**20
+"""What an interpreter takes with this package, its libraries and the compiled kernels, most with Python 3.13: a worker
+peaks at the limit and this at the most."""
 
 KERNELS = 80 * 2**20
 """The same for a session that is there already: what a first run adds to it, by loading libraries and kernels."""

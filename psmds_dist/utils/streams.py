@@ -17,6 +17,14 @@ class _LossyFile(io.FileIO):
         return memoryview(data).nbytes  # type: ignore[arg-type]
 
 
+class _Text(io.TextIOWrapper):
+    """Text of a file; what it cannot write when it is closed is dropped, of which Python 3.13 would tell."""
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
 def open_standard_streams() -> None:
     """Make descriptors 0, 1 and 2 valid, and let standard error discard what it cannot write.
 
@@ -34,7 +42,7 @@ def open_standard_streams() -> None:
 
 
 def _text(file: io.FileIO, encoding: str = "utf-8") -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BufferedWriter(file), encoding, "backslashreplace", line_buffering=True)
+    return _Text(io.BufferedWriter(file), encoding, "backslashreplace", line_buffering=True)
 
 
 def _is_open(number: int) -> bool:

@@ -15,13 +15,11 @@ from psmds_dist import build, open_geodesics, open_rows
 from psmds_dist.core.layout import parse_bytes
 from psmds_dist.deploy.local import local_client
 from psmds_dist.executor import DaskExecutor
+from psmds_dist.planning.memory import RESERVED_BYTES
 from tests.benchmarks.harness import Record, Settings, held, once, show, show_held
 
 NEIGHBORS = 12
 MEMORY = "512 MiB"
-OVERHEAD = 200 * 2**20
-"""Bytes that a process may take beside its limit."""
-
 BLOCK = 500
 
 
@@ -38,7 +36,7 @@ def geodesics(settings: Settings) -> list[Record]:
     if peer["difference"] > 1e-6:
         peer["wrong"] = f"geodesic distances differ from SciPy's by {peer['difference']:.2g} of their size."
     show([*lines, peer], what="", seconds=".1f", peak_memory="bytes", difference=".2g")
-    most = parse_bytes(MEMORY) + OVERHEAD
+    most = parse_bytes(MEMORY) + RESERVED_BYTES
     bounds = [
         held("times as fast with two workers", lines[0]["seconds"] / lines[1]["seconds"], least=1.8),
         held("peak memory, as a share of limit and overhead", lines[1]["peak_memory"] / most, most=1),

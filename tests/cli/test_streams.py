@@ -120,3 +120,18 @@ def test_a_run_says_that_its_words_are_lost(place):
         0,
         "Note: standard output cannot be written (No space left on device); the result is not affected.\n",
     )
+
+
+LOSES = """
+import sys
+from psmds_dist.utils.streams import discard_output, open_standard_streams
+open_standard_streams()
+sys.stdout.write("words")
+discard_output()
+"""
+
+
+def test_words_that_a_closed_stream_did_not_take_are_dropped_in_silence():
+    line = f"'{sys.executable}' -c '{LOSES}' >&-"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -1,4 +1,4 @@
-"""Measured: a process peaks at its limit and 200 MiB at the most, whatever the kind of run."""
+"""Measured: a process peaks at its limit and 224 MiB at the most, whatever the kind of run."""
 
 import itertools
 import os
