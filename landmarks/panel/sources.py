@@ -16,27 +16,23 @@ from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.cache import stored
-from psmds_dist.data.features import pieces_of, spread_of
+from psmds_dist.data.features import FromFeatures, pieces_of, spread_of
 from psmds_dist.data.points import SCRATCH_BYTES, Metric, trying
-from psmds_dist.utils.pickling import PickledOnce
 
 TILE = 64
 """Rows of a panel that are transposed at a time: small enough for the cache."""
 
 
-@dataclass(frozen=True, eq=False)
-class PointsPanel(PickledOnce, RowSource):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PointsPanel(FromFeatures):
     """Distances of points to landmarks, computed as they are asked for; made by `points_panel`.
 
     A row depends on its own point only: it has the same bits whatever rows are asked for with it.
     """
 
-    points: RowSource
     sites: Floats
-    """Coordinates of the landmarks."""
+    """Features of the landmarks."""
 
-    metric: Metric
-    dtype: np.dtype[Any]
     landmarks: Ints | None = None
 
     @property
@@ -51,16 +47,6 @@ class PointsPanel(PickledOnce, RowSource):
         return f"points panel {self.points.content_id} {self.metric.described} {sites} {self.dtype.name}"
 
     @property
-    def location(self) -> str | None:
-        """Where the points are stored."""
-        return self.points.location
-
-    @property
-    def ids(self) -> Sequence[str] | None:
-        """Names of the points."""
-        return self.points.ids
-
-    @property
     def read_profile(self) -> ReadProfile:
         """Cost of reading: features as they come and prepared, and distances."""
         points, height = stored(self.points), self.points.read_profile.rows_per_chunk
@@ -73,14 +59,6 @@ class PointsPanel(PickledOnce, RowSource):
     def prefetch(self, lo: int, hi: int) -> None:
         """Prefetch the points."""
         self.points.prefetch(lo, hi)
-
-    def verified(self) -> Self:
-        """Return the same panel, of verified points."""
-        return replace(self, points=self.points.verified())
-
-    def is_stale(self) -> bool:
-        """Whether the points have changed since they were opened."""
-        return self.points.is_stale()
 
     @cached_property
     def _others(self) -> Floats:
@@ -143,7 +121,7 @@ def points_panel(
     with trying(chosen.name, "these points"):
         if chosen.wants:
             chosen = chosen.fitted(spread_of(points, whole=chosen.wants == "VI"))
-        panel = PointsPanel(points, sites, chosen, np.dtype(dtype), rows)
+        panel = PointsPanel(points, chosen, np.dtype(dtype), sites=sites, landmarks=rows)
         panel.read(0, 1, np.empty((1, panel.shape[1]), panel.dtype))
     return panel
 

@@ -68,14 +68,36 @@ def _blocks(points: RowSource) -> Iterator[Floats]:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedPoints(PickledOnce, RowSource):
-    """Distances between points whose features are read piece by piece, on both sides of the distances."""
+class FromFeatures(PickledOnce, RowSource):
+    """Distances from points whose features are read piece by piece; subclasses say to what."""
 
     points: RowSource
     """Features, in float64."""
 
     metric: Metric
     dtype: np.dtype[Any]
+
+    @property
+    def location(self) -> str | None:
+        """Where the features are stored."""
+        return self.points.location
+
+    @property
+    def ids(self) -> Sequence[str] | None:
+        """Names of the points."""
+        return self.points.ids
+
+    def verified(self) -> Self:
+        """Return the same distances, of verified points."""
+        return replace(self, points=self.points.verified())
+
+    def is_stale(self) -> bool:
+        """Whether the features have changed since they were opened."""
+        return self.points.is_stale()
+
+
+class StreamedPoints(FromFeatures):
+    """Distances between points, with features read on both sides."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,30 +110,12 @@ class StreamedPoints(PickledOnce, RowSource):
         return f"streamed points {self.points.content_id} {self.metric.described} {self.dtype.name}"
 
     @property
-    def location(self) -> str | None:
-        """Where the features are stored."""
-        return self.points.location
-
-    @property
-    def ids(self) -> Sequence[str] | None:
-        """Names of the points."""
-        return self.points.ids
-
-    @property
     def read_profile(self) -> ReadProfile:
         """Cost of reading: features of two pieces, as they come and prepared, and distances; best all rows at once."""
         profile, width = self.points.read_profile, 8 * self.points.shape[1]
         rows = min(max(1, PIECE_BYTES // width, profile.rows_per_chunk), self.n)
         features = 2 * (profile.read_copies + 2) * rows * width
         return ReadProfile(self.n, 2 * profile.scratch_bytes + features + max(held.SCRATCH_BYTES, 8 * rows))
-
-    def verified(self) -> Self:
-        """Return the same distances, of verified points."""
-        return replace(self, points=self.points.verified())
-
-    def is_stale(self) -> bool:
-        """Whether the features have changed since they were opened."""
-        return self.points.is_stale()
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""

@@ -22,7 +22,7 @@ class PickledOnce:
     def _packed(self) -> bytes:
         import cloudpickle  # like Dask, to include what a script or notebook defines
 
-        values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return bytes(cloudpickle.dumps((type(self), values)))
 
 
@@ -31,7 +31,7 @@ def _unpacked(packed: bytes) -> PickledOnce:
     import cloudpickle
 
     kind, values = cloudpickle.loads(packed)
-    made: PickledOnce = kind(*values)
+    made: PickledOnce = kind(**values)
     return made
 
 
