@@ -13,6 +13,7 @@ from psmds_dist.core.errors import ClusterLost, InputError, PsmdsError, WorkerEr
 from psmds_dist.deploy.names import QUEUES, ClusterName, parse_cluster
 from psmds_dist.deploy.settings import dask_settings, exported, setting
 from psmds_dist.utils.importing import working_directory_importable
+from psmds_dist.utils.machine import numa_nodes
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,9 +40,10 @@ def open_client(cluster: Any, *, threads: int | None = None, tls: str | None = N
     Parameters
     ----------
     cluster : str, distributed.Client or Dask cluster
-        The name of a cluster: ``"local:4"``, the address or file of a scheduler, ``"slurm:file.yaml"`` (or pbs, lsf,
-        sge), ``"ssh:hosts.txt"``, ``"kubernetes:file.yaml"``, or ``"package.module:function"``, which returns a cluster
-        or a client. A client or cluster that exists is used, and stays open.
+        The name of a cluster: ``"local:4"``, or ``"local"`` for a worker of each NUMA node; the address or file of a
+        scheduler; ``"slurm:file.yaml"`` (or pbs, lsf, sge), ``"ssh:hosts.txt"``, ``"kubernetes:file.yaml"``; or
+        ``"package.module:function"``, which returns a cluster or a client. A client or cluster that exists is used, and
+        stays open.
     threads : int, optional
         Kernel threads of each worker that is started, by default all of its share.
     tls : str, optional
@@ -126,7 +128,7 @@ def _local(name: ClusterName, wishes: Wishes) -> Iterator[Client]:
     from psmds_dist.deploy.local import local_client
     from psmds_dist.kernels.jit import available_threads
 
-    workers = int(name.value or 1)
+    workers = int(name.value or len(numa_nodes()))
     threads = wishes.threads or max(1, available_threads() // workers)
     with local_client(workers, threads, wishes.tls) as client:
         yield client

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -13,6 +14,7 @@ import psutil
 from psmds_dist.core.errors import InputError, WorkerError
 from psmds_dist.deploy.settings import LOOPBACK, dask_settings, setting
 from psmds_dist.executor import tls_security
+from psmds_dist.utils.machine import numa_nodes
 from psmds_dist.utils.signals import defer_interrupts
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ CLOSE_TIMEOUT = 20
 def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator[Client]:
     """Start a cluster on this machine for the length of a with block, listening on loopback only.
 
-    An interrupt that comes while it starts or closes is raised afterwards.
+    Where the machine has several NUMA nodes and each gets as many workers, these stay there. An interrupt that comes
+    while the cluster starts or closes is raised afterwards.
 
     Parameters
     ----------
@@ -68,7 +71,25 @@ def local_client(workers: int, threads: int, tls: str | None = None) -> Iterator
             stack.callback(close, cluster)
             client = Client(cluster, set_as_default=False, direct_to_workers=True)
             stack.callback(close, client)
+            nodes = numa_nodes()
+            if len(nodes) > 1 and workers % len(nodes) == 0:
+                _deal(client, nodes)
         yield client
+
+
+def _deal(client: Client, nodes: Sequence[Collection[int]]) -> None:
+    """Keep each worker, and any that replaces it, on the CPUs of one node, so that its rows lie in near memory."""
+    from distributed import WorkerPlugin
+
+    class Near(WorkerPlugin):  # type: ignore[misc]
+        """Threads of a worker inherit from those that are there when it begins."""
+
+        def setup(self, worker: Any) -> None:
+            for thread in os.listdir("/proc/self/task"):
+                with contextlib.suppress(ProcessLookupError):  # it has ended
+                    os.sched_setaffinity(int(thread), nodes[int(worker.name) % len(nodes)])
+
+    client.register_plugin(Near(), name="psmds-near")
 
 
 def start_timeout() -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,8 +28,29 @@ def usable_cpus(environ: Mapping[str, str] = os.environ, root: Path = ROOT, affi
     affinity : int, optional
         CPUs that the scheduler of the system gives; by default it is asked.
     """
-    given = _affinity() if affinity is None else affinity
+    given = len(_affinity()) if affinity is None else affinity
     return max(1, math.floor(min([given, *_cpu_quotas(root), *_positive(environ.get("SLURM_CPUS_PER_TASK"))])))
+
+
+def numa_nodes(root: Path = ROOT, affinity: Set[int] | None = None) -> list[set[int]]:
+    """CPUs of this process by the memory that is near them; one set where that is unknown.
+
+    Parameters
+    ----------
+    root : Path
+        Where ``/sys`` is.
+    affinity : set of int, optional
+        CPUs that the scheduler of the system gives; by default it is asked.
+    """
+    given = _affinity() if affinity is None else affinity
+    lists = (_read(folder / "cpulist") for folder in sorted(root.glob("sys/devices/system/node/node[0-9]*")))
+    return [near for cpus in lists if (near := _numbers(cpus) & given)] or [set(given)]
+
+
+def _numbers(text: str) -> set[int]:
+    """Numbers in a list of the kernel, such as ``0-3,8``."""
+    ranges = (part.split("-") for part in text.split(",") if part)
+    return {number for ends in ranges for number in range(int(ends[0]), int(ends[-1]) + 1)}
 
 
 def available_memory(environ: Mapping[str, str] = os.environ, root: Path = ROOT, free: int | None = None) -> int:
@@ -50,10 +71,10 @@ def available_memory(environ: Mapping[str, str] = os.environ, root: Path = ROOT,
     return int(max(0, min([machine, *_group_memory(root), *allocated])))
 
 
-def _affinity() -> int:
+def _affinity() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def _positive(text: str | None) -> list[int]:

@@ -5,7 +5,7 @@ import os
 import psutil
 import pytest
 
-from psmds_dist.utils.machine import available_memory, usable_cpus
+from psmds_dist.utils.machine import available_memory, numa_nodes, usable_cpus
 
 GIB = 2**30
 
@@ -95,3 +95,18 @@ def test_nothing_is_left_of_a_full_group(tmp_path):
 def test_this_process():
     assert 1 <= usable_cpus() <= os.cpu_count()
     assert 0 < available_memory() <= psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(
+    ("lists", "given", "nodes"),
+    [
+        (["0-3,8-11", "4-7,12-15"], set(range(16)), [{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}]),
+        (["0-3", "4-7"], {2, 3, 4}, [{2, 3}, {4}]),
+        (["0-3", "4-7"], {1}, [{1}]),
+        (["0-1", ""], {0, 1}, [{0, 1}]),  # memory without CPUs
+        ([], {0, 5}, [{0, 5}]),
+    ],
+)
+def test_cpus_by_the_memory_that_is_near(tmp_path, lists, given, nodes):
+    files = {f"sys/devices/system/node/node{k}/cpulist": cpus for k, cpus in enumerate(lists)}
+    assert numa_nodes(tree(tmp_path, files), given) == nodes
