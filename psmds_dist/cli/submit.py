@@ -77,7 +77,7 @@ def submit(dry_run: bool, interface: str | None, options: tuple[str, ...]) -> No
     if dry_run:
         print_result(batch.script(job).removesuffix("\n"))
         return
-    print_result(_summary(job, batch.submit(batch.script(job))))
+    print_result(_summary(job, batch.submit(job)))
 
 
 def _parsed(command: Sequence[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -88,12 +89,18 @@ def script(job: Job) -> str:
 def _defaults(job: Job) -> list[str]:
     return [
         f"--job-name={Path(job.target).name}",
+        f"--comment={_mark(job.target)}",
         f"--output={job.target.replace('%', '%%')}.log",
         "--open-mode=append",
         "--requeue",
         "--no-kill",
         f"--signal=B:TERM@{LEAD}",
     ]
+
+
+def _mark(target: str) -> str:
+    """Comment by which the jobs that write a target are known."""
+    return f"psmds {target}"
 
 
 def _joined(options: Sequence[str]) -> list[str]:
@@ -120,18 +127,33 @@ class Submitted:
     log: str
 
 
-def submit(text: str) -> Submitted:
-    """Submit a script to Slurm.
+def submit(job: Job) -> Submitted:
+    """Submit a job to Slurm.
 
     Raises
     ------
     InputError
-        When Slurm is not there, or does not accept the job.
+        When Slurm is not there, does not accept the job, or has another one that writes the same target.
     """
-    number = _slurm(["sbatch", "--parsable"], text).split(";")[0].strip()
+    if others := _jobs_of(job.target):
+        raise InputError(
+            f"job {others[0]} writes {job.target} already: watch it with 'psmds status', or end it with 'scancel "
+            f"{others[0]}' before another one is submitted; or give another TARGET."
+        )
+    number = _slurm(["sbatch", "--parsable"], script(job)).split(";")[0].strip()
     known = _slurm(["scontrol", "show", "job", number])
     log = re.search(r"^\s*StdOut=(.*)$", known, re.MULTILINE)
     return Submitted(number, log[1].replace("%%", "%") if log else "")
+
+
+def _jobs_of(target: str) -> list[str]:
+    """Jobs of this user, waiting or running, that write a target; none where Slurm does not say."""
+    if shutil.which("squeue") is None:
+        return []
+    command = ["squeue", "--me", "--noheader", "--format=%i %k"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    jobs = (line.strip().partition(" ") for line in done.stdout.splitlines())
+    return [number for number, _, comment in jobs if comment == _mark(target)]
 
 
 def _slurm(command: list[str], text: str | None = None) -> str:

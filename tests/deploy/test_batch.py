@@ -1,6 +1,7 @@
 """Scripts of batch jobs: what is rendered, and what a script does among stand-ins for the commands of Slurm."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,7 +78,7 @@ def test_shellcheck_finds_nothing(tmp_path):
 def test_options_come_after_the_defaults_which_they_override(tmp_path):
     text = script(make_job("/data", options=["-N", "3", "--signal=B:TERM@40", "--comment=two words"]))
     lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
-    assert lines[:2] == ["--job-name=map.zarr", "--output=/data/map.zarr.log"]
+    assert lines[:3] == ["--job-name=map.zarr", '"--comment=psmds /data/map.zarr"', "--output=/data/map.zarr.log"]
     assert {"--requeue", "--no-kill", "--open-mode=append"} <= set(lines)
     assert lines[-3:] == ["-N 3", "--signal=B:TERM@40", '"--comment=two words"']
     assert lines.index("--signal=B:TERM@120") < lines.index("--signal=B:TERM@40")
@@ -182,25 +183,37 @@ def test_no_line_breaks():
 
 def test_submitting_reads_what_slurm_says(tmp_path, monkeypatch):
     show = 'echo "   StdErr=/x"; echo "   StdOut=/a b/100%%.log"'
-    environment = stand_in(tmp_path, sbatch=f"cat >{tmp_path}/got; echo '17;cluster'", scontrol=show)
+    environment = stand_in(tmp_path, sbatch=f"cat >{tmp_path}/got; echo '17;cluster'", scontrol=show, squeue="exit 1")
     monkeypatch.setenv("PATH", environment["PATH"])
-    assert submit("text") == Submitted("17", "/a b/100%.log")
-    assert (tmp_path / "got").read_text() == "text"
+    job = make_job(tmp_path)
+    assert submit(job) == Submitted("17", "/a b/100%.log")
+    assert (tmp_path / "got").read_text() == script(job)
+
+
+def test_a_target_has_one_job(tmp_path, monkeypatch):
+    """Jobs are known by the comment in their script."""
+    (comment,) = re.findall('"--comment=(.*)"', script(make_job(f"{tmp_path}/a b")))
+    environment = stand_in(tmp_path, squeue=f"echo '16 (null)'; echo ' 17 {comment}'", sbatch="exit 1")
+    monkeypatch.setenv("PATH", environment["PATH"])
+    with pytest.raises(InputError, match=f"^job 17 writes {tmp_path}/a b/map.zarr already: .*'scancel 17'"):
+        submit(make_job(f"{tmp_path}/a b"))
+    with pytest.raises(InputError, match="sbatch did not accept"):
+        submit(make_job(f"{tmp_path}/a"))
 
 
 def test_what_slurm_refuses_is_one_sentence(tmp_path, monkeypatch):
     words = 'echo "sbatch: error: no such partition" >&2; echo "sbatch: error: Batch job submission failed: x" >&2'
-    monkeypatch.setenv("PATH", stand_in(tmp_path, sbatch=f"{words}; exit 1")["PATH"])
+    monkeypatch.setenv("PATH", stand_in(tmp_path, sbatch=f"{words}; exit 1", squeue="true")["PATH"])
     expected = "sbatch did not accept the job: no such partition; Batch job submission failed: x."
     with pytest.raises(InputError) as refused:
-        submit("text")
+        submit(make_job(tmp_path))
     assert str(refused.value) == expected
 
 
 def test_no_slurm_here(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="sbatch was not found: .* --dry-run"):
-        submit("text")
+        submit(make_job(tmp_path))
 
 
 def invoke(*arguments):
@@ -259,7 +272,9 @@ def test_a_wrong_command_is_refused_before_it_waits_in_a_queue(command, words):
 
 def test_the_answer_says_how_to_watch(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    environment = stand_in(tmp_path, sbatch="cat >/dev/null; echo 17", scontrol="echo '  StdOut=/here.log'")
+    environment = stand_in(
+        tmp_path, sbatch="cat >/dev/null; echo 17", squeue="true", scontrol="echo '  StdOut=/here.log'"
+    )
     monkeypatch.setenv("PATH", environment["PATH"])
     done = invoke("--", "fit", "a", "my map.zarr")
     assert done.output.splitlines() == [

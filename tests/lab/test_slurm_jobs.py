@@ -193,6 +193,8 @@ def test_a_run_that_fails_is_not_started_again(slurm, place):
 def test_a_cancelled_job_stays_cancelled(slurm, place):
     run = Run(slurm, place, "cancelled.zarr", 10**6, "--exclusive")
     run.wait_for_epochs()
+    again = slurm.run(*PSMDS, "submit", "--", "fit", "matrix.npy", "cancelled.zarr", cwd=place, check=False)
+    assert (again.returncode, f"job {run.job} writes {run.target} already" in again.stderr) == (1, True)
     slurm.cancel(run.job)
     slurm.wait_for_job(run.job, "CANCELLED")
     poll(lambda: set(slurm.idle_nodes()) == set(slurm.nodes), 60, slurm.logs)
