@@ -23,6 +23,7 @@ from psmds_dist.core.types import StopReason
 from psmds_dist.solver.checkpoint import describe_run
 from psmds_dist.solver.progress import FILE, HEARTBEAT, Progress, read_progress
 from psmds_dist.utils.remote import absolute
+from psmds_dist.utils.text import escaped
 
 SILENCE = 60.0
 """Seconds without a sign of life after which a run may have been killed: two of the longest intervals between them."""
@@ -60,6 +61,10 @@ class RunState(enum.StrEnum):
     SILENT = "silent", 75
     FAILED = "failed", 1
     ABSENT = "absent", 1
+
+
+LOG_TAIL = 1000
+"""Bytes of a log that may be told."""
 
 
 @dataclass(frozen=True)
@@ -225,9 +230,16 @@ def _of_target(place: str, note: str = "") -> RunStatus:
 
 
 def _job_hint(place: str) -> str:
-    """Where a job of `psmds submit` that has begun tells what became of it."""
+    """Where a job of `psmds submit` that has begun tells what became of it, and the last that it told."""
     log = f"{place}.log"
-    return f"; the log of its job is {log}" if os.path.isfile(log) else ""
+    try:
+        with open(log, "rb") as file:
+            file.seek(-min(LOG_TAIL, os.path.getsize(log)), os.SEEK_END)
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    last = next((f", which ends with: {escaped(line)}" for line in reversed(lines) if line.strip()), " (empty)")
+    return f"; the log of its job is {log}{last}"
 
 
 def _facts(place: str) -> Facts:

@@ -245,6 +245,21 @@ def test_nothing_there(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("", " (empty)"),
+        ("begins\nError: bad.npy is damaged.\n\n", ", which ends with: Error: bad.npy is damaged."),
+        ("\x1b[31m" + "x" * 5000, f", which ends with: {'x' * 1000}"),
+    ],
+)
+def test_a_job_that_failed_before_its_run_began(tmp_path, log, told):
+    (tmp_path / "map.zarr.log").write_text(log)
+    found = read_status(tmp_path / "map.zarr")
+    assert found.state is RunState.ABSENT
+    assert found.summary.endswith(f"; the log of its job is {tmp_path}/map.zarr.log{told}")
+
+
+@pytest.mark.parametrize(
     ("dashboard", "host", "shown"),
     [
         ("http://127.0.0.1:4711/status", socket.gethostname(), "http://127.0.0.1:4711/status"),
