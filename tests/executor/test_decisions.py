@@ -289,10 +289,11 @@ def test_tasks_of_a_worker_that_left_are_lost_once_and_given_to_another():
     assert gone in pool.client.cancelled
 
 
-def test_a_result_that_cannot_be_fetched_is_a_loss():
+@pytest.mark.parametrize("status", ["pending", "finished", "cancelled", "lost"])
+def test_a_result_that_cannot_be_fetched_is_a_loss(status):
     call = call_of(FakePool(A), (A, [1]))
     [(future, assignment)] = call._in_flight.items()
-    future.outcome = TimeoutError("timed out")
+    future.status, future.outcome = status, TimeoutError("timed out")
     assert list(call._collect(future, call._in_flight.pop(future))) == []
     assert assignment.task.losses == 1
     assert future.released
