@@ -30,12 +30,20 @@ from psmds_dist.api.run import RunContext
 from psmds_dist.cli.app import main
 from psmds_dist.cli.exits import INTERRUPTED, TRY_AGAIN
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.errors import AlreadyComplete, OwnershipLost
 from psmds_dist.core.types import InputError, StopReason
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import open_rows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, DirectoryCheckpoint, differences, open_checkpoint
+from psmds_dist.solver.checkpoint import (
+    NO_CHECKPOINT,
+    CheckpointStore,
+    CheckpointStream,
+    DirectoryCheckpoint,
+    differences,
+    open_checkpoint,
+)
 from psmds_dist.solver.solve import HISTORY, solve
 from tests.clusters import STOPPING, wait_for
 
@@ -281,6 +289,36 @@ def test_the_states_of_the_latest_owner_count_and_an_earlier_one_leaves_them(che
     assert sorted(path.name for path in folder.iterdir()) == ["solve.000000002.7.npz", "solve.000000009.3.npz"]
     latest.remove()
     assert not folder.exists()
+
+
+def test_states_of_two_runs_without_an_owner_are_both_told(checkpoint):
+    checkpoint.stream("solve").save(1, lambda: ARRAYS)
+    other = DirectoryCheckpoint(checkpoint.folder, resume=True)
+    other._identity = {"b": 2}
+    other.stream("refine").add(1, ARRAYS)
+    assert sorted(map(list, other.identities())) == [["a"], ["b"]]
+
+
+def test_a_state_that_was_never_written_need_not_be_removed(checkpoint, monkeypatch):
+    def lose(path, identity, arrays):
+        raise OwnershipLost("taken over")
+
+    monkeypatch.setattr("psmds_dist.solver.checkpoint.write_state", lose)
+    with pytest.raises(OwnershipLost, match="^taken over$"):
+        checkpoint.stream("solve").add(1, ARRAYS)
+    assert not checkpoint.folder.exists()
+
+
+def test_a_run_that_has_ended_is_named(tmp_path):
+    place = str(tmp_path / "map.zarr")
+    kept = DirectoryCheckpoint(tmp_path / "run.checkpoint", resume=True, finished=(place, {"a": 1}))
+    with pytest.raises(AlreadyComplete, match=f"^{place} is finished, from the same input"):
+        kept.attach({"a": 1})
+
+
+def test_whoever_saves_states_has_to_implement_all_of_it():
+    assert {"should_save", "save", "add", "last", "pieces", "forget"} == CheckpointStream.__abstractmethods__
+    assert {"attach", "stream", "seed", "remove"} == CheckpointStore.__abstractmethods__
 
 
 def test_the_folder_of_a_checkpoint_is_made_with_those_above_it(tmp_path):
