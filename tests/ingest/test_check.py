@@ -19,8 +19,17 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import create, open_rows
 from psmds_dist.ingest import scan
 from psmds_dist.ingest.build import build
-from psmds_dist.ingest.check import ROUNDING_TOL, SYMMETRY_TOL, check_source
-from psmds_dist.ingest.scan import ScanBlocks, Scanner, contiguous_runs, panel_blocks, scan_all, sketch_weights
+from psmds_dist.ingest.check import ROUNDING_TOL, SYMMETRY_TOL, check_source, refuse_similarities
+from psmds_dist.ingest.scan import (
+    InvalidEntries,
+    ScanBlocks,
+    Scanner,
+    contiguous_runs,
+    panel_blocks,
+    scan_all,
+    sketch_weights,
+    total_invalid,
+)
 from psmds_dist.kernels.scan import scan_rows
 from tests.fuzz.judgements import KINDS, table
 
@@ -432,7 +441,9 @@ def test_a_lone_triangle_is_told_and_mirrored(side, empty, tmp_path):
     matrix = whole.copy()
     matrix[other] = empty
     source = ArrayRows(matrix, "float64")
-    with pytest.raises(InputError, match=rf"^only the {side} .*--triangle {side} .*would (halve|mix) all") as told:
+    where, taken = ("above", "triu") if side == "upper" else ("below", "tril")
+    words = rf"^only the {side} .* {where} the .*--triangle {side} .*numpy\.{taken}\(t\).*would (halve|mix) all"
+    with pytest.raises(InputError, match=words) as told:
         check(matrix)
     assert "Also" not in str(told.value)
     with pytest.raises(InputError, match=f"only the {side} triangle"):
@@ -469,6 +480,21 @@ def test_a_lone_triangle_with_a_whole_diagonal_is_no_similarity():
         np.fill_diagonal(matrix, 1)
         with pytest.raises(InputError, match="only the .* Also, the diagonal is not zero in 90 of 90 rows"):
             check(matrix)
+
+
+def test_infinite_entries_do_not_hide_small_similarities():
+    matrix = squareform(np.random.default_rng(0).random(1770)) * 1e-3 + 1e-2 * np.eye(60)
+    matrix[::7, 3::11] = matrix[3::11, ::7].T
+    matrix[0, 5] = matrix[5, 0] = matrix[30, 31] = matrix[31, 30] = np.inf
+    with pytest.raises(InputError, match="looks like similarities"):
+        refuse_similarities(ArrayRows(matrix, "float64"))
+
+
+def test_the_worst_of_invalid_entries_is_one_that_is_no_number():
+    some = [InvalidEntries(2, 5, 1, -7.0), None, InvalidEntries(1, 9, 2, np.nan), InvalidEntries(3, 4, 0, 1e300)]
+    assert total_invalid(some) == InvalidEntries(6, 9, 2, pytest.approx(np.nan, nan_ok=True))
+    assert total_invalid(some[:2]) == some[0]
+    assert total_invalid([None]) is None
 
 
 def test_a_bad_entry_does_not_make_a_lone_triangle_of_equal_dissimilarities():

@@ -98,6 +98,13 @@ def test_scale_and_counts_are_of_known_pairs(dtype):
     assert found.asymmetry is None or found.asymmetry == 0
 
 
+def test_gaps_are_found_however_many_rows_are_filled_at_a_time(monkeypatch):
+    matrix = with_gaps()
+    expected = check(matrix)
+    monkeypatch.setattr("psmds_dist.ingest.scan.FILL_BYTES", 7 * matrix[0].nbytes)
+    assert check(matrix) == expected
+
+
 def test_what_is_known_of_gaps_is_kept_with_a_store(tmp_path):
     with pytest.warns(DissimilarityWarning, match="are missing"):
         found = build(ArrayRows(with_gaps(), "float64"), tmp_path / "g.zarr", InProcessExecutor(1), ids=IDS)

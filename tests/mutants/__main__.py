@@ -27,7 +27,7 @@ MODULES = {
     "checkpoint": (["psmds_dist/solver/checkpoint.py"], ["tests/solver/test_checkpoint.py"]),
     "check": (
         ["psmds_dist/ingest/check.py", "psmds_dist/ingest/scan.py"],
-        ["tests/ingest/test_check.py", "tests/ingest/test_gaps.py"],
+        ["tests/ingest/test_check.py", "tests/ingest/test_gaps.py", "tests/ingest/test_conversion.py"],
     ),
     "planning": (["psmds_dist/planning/memory.py"], ["tests/planning/test_plan.py", "tests/planning/test_cost.py"]),
     "executor": (
