@@ -11,6 +11,7 @@ from landmarks.selection import LandmarkStream
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.rng import FIRST_FREE_STREAM, RandomStream, generator
+from psmds_dist.core.rules import PairRule
 from psmds_dist.core.types import InputError, StopReason
 from psmds_dist.solver import schedule
 from psmds_dist.solver.schedule import EpochReport, Schedule, State
@@ -161,7 +162,8 @@ def test_a_solve_that_begins_near_its_end_halves_the_radius_earlier():
     assert near.stall_threshold(0.6, 4.0) == pytest.approx(0.06)  # a share of the residual, whose square is 4
     assert near.stall_threshold(0.003, 1.0) == near.config.eps
     assert rules(radius=0.5, eps=0.1).stall_threshold(0.3, 1.0) == 0.1
-    for far in (rules(), rules(radius=0.51), rules(radius=0.5, bad_moves=False)):
+    other = rules(radius=0.5, rule=PairRule("absolute"))  # whose cost is not the square of a residual
+    for far in (rules(), rules(radius=0.51), rules(radius=0.5, bad_moves=False), other):
         assert far.stall_threshold(0.3, 1.0) == far.config.eps
     report = EpochReport(X, 25.0, 5)
     for was, radius in ((26.4, 0.15), (26.6, 0.3)):  # gains of 5.6 % and 6.4 %
