@@ -282,4 +282,6 @@ def test_a_plan_says_what_becomes_of_the_rows():
         "44% kept in memory, rest streamed",
     ]
     assert plan.Plan.of(limits[1], needs, 2, again=False).keeping == "streamed once"
+    who = [plan.Plan.of(2**30, needs, workers).who for workers in (1, 2)]
+    assert who == ["1 process with 1.00 GiB each", "2 workers with 1.00 GiB each"]
     assert [plan.counted(number, "node") for number in (1, 2000)] == ["1 node", "2,000 nodes"]

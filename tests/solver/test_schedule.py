@@ -274,6 +274,7 @@ def test_the_sample_is_a_few_whole_blocks(n, seed):
     assert chosen == sampling.sample_blocks()
     points = sum(hi - lo for lo, hi in map(layout.bounds, chosen))
     assert min(n, 512 - layout.rows) <= points <= 512 + layout.rows
+    assert len(rules(n=2336).sample_blocks()) == 8  # of 73 points
 
 
 @pytest.mark.parametrize(
