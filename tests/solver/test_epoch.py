@@ -109,6 +109,13 @@ class FakeObjective:
         return sums
 
 
+def test_moves_that_gain_nothing_are_not_made():
+    plan = EpochPlan(1.0, ((0, 2), (1, 3)), (0,), "float64")
+    objective = FakeObjective(lambda x: (x[0] - 1) ** 2, lambda x, i: -1.0 if i == 0 else 0.0)
+    report = monotone_epoch(objective, State(np.zeros((1, 4)), 1.0), plan)
+    assert (report.x.tolist(), report.error, report.moved) == ([[1.0, 0.0, 0.0, 0.0]], 0.0, 1)
+
+
 def test_a_gain_below_rounding_does_not_hide_the_movers_of_the_other_round():
     plan = EpochPlan(1.0, ((0, 2), (1, 3)), (0,), "float64")
 
