@@ -180,7 +180,7 @@ def row_source(
         with scratch_store(scratch, executor) as path:
             yield _from_dask(matrix, path, dtype, symmetrize, executor)
     else:
-        array = ArrayRows(_in_memory(matrix), dtype=dtype)
+        array = ArrayRows(_in_memory(matrix), dtype=dtype).converted()  # several passes will read it
         with _within_reach(array, executor, symmetrize, scratch) as source:
             yield source
 

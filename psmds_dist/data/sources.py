@@ -23,10 +23,7 @@ GATHER_BYTES = 4_000_000
 """Scratch for gathering entries that do not lie side by side."""
 
 CONVERTED_BYTES = 2**22
-"""Bytes of a matrix that is converted once rather than kept block by block: too few for a plan of memory to notice.
-
-A panel is not, since it is read once.
-"""
+"""Bytes of a matrix that is converted at once rather than block by block: too few for a plan of memory to notice."""
 
 NOT_NUMBERS = {
     "O": " (Python objects, None among them perhaps)",
@@ -305,19 +302,20 @@ class ArrayRows(RowSource):
         return self._file is not None and self._file.changed()
 
     def in_memory(self) -> Rows | None:
-        """Return the array itself, when its rows can be used as they lie, or rows that are few and were converted."""
+        """Return the array itself, when its rows can be used as they lie."""
         values = self.values
         usable = values.ndim == 2 and values.dtype == self.dtype and values.flags.c_contiguous
-        return values if usable else self._converted
+        return values if usable else None
 
-    @cached_property
-    def _converted(self) -> Rows | None:
+    def converted(self) -> ArrayRows:
+        """Return a source of converted rows, where these are few; else the source itself."""
         n, width = self.shape
-        if n != width or n * width * self.dtype.itemsize > CONVERTED_BYTES:
-            return None
+        few = n == width and n * width * self.dtype.itemsize <= CONVERTED_BYTES
+        if not few or self._file is not None or self.in_memory() is not None:
+            return self
         rows: Rows = np.empty(self.shape, self.dtype)
         self.read(0, self.n, rows)
-        return rows
+        return ArrayRows(rows, self.dtype.name, self.landmarks)
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""

@@ -221,3 +221,16 @@ def test_the_names_in_an_npz_file_are_taken_as_numpy_holds_them(tmp_path):
     np.savez(tmp_path / "t.npz", matrix=np.zeros((4, 4)), order=list("abcd"))
     with np.load(tmp_path / "t.npz") as several, pytest.raises(InputError, match=r"where ids = X\['order'\]\[:\]\.$"):
         PatternSearchMDS().fit(several)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_source_shows_the_array_as_it_is_when_it_is_read(dtype):
+    first, second = (squareform(pdist(np.random.default_rng(k).random((60, 4)))).astype(dtype) for k in range(2))
+    changing = first.copy()
+    source, mds = ArrayRows(changing), PatternSearchMDS(random_state=0, effort="quick")
+    for matrix in (first, second):
+        changing[:] = matrix
+        np.testing.assert_array_equal(mds.fit_transform(source), mds.fit_transform(matrix))
+    changing[3, 5] = 99
+    with pytest.raises(InputError, match="not symmetric"):
+        mds.fit(source)

@@ -14,7 +14,6 @@ from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import ReadProfile
 from psmds_dist.core.types import InputCheck, InputError, Suspicion
 from psmds_dist.data.cache import clear_row_cache
-from psmds_dist.data.sources import ArrayRows
 from psmds_dist.data.store import (
     create,
     describe,
@@ -199,16 +198,6 @@ def test_sharded_array_in_a_group(tmp_path):
     group.create_array("second", data=distances(5))
     with pytest.raises(InputError, match="2 square 2-D arrays instead of one"):
         open_rows(tmp_path / "g.zarr")
-
-
-def test_a_small_matrix_is_converted_once(monkeypatch):
-    matrix = np.arange(16.0).reshape(4, 4)
-    for given in (matrix, np.asfortranarray(matrix.astype("f4"))):
-        source = ArrayRows(given)
-        np.testing.assert_array_equal(source.in_memory(), matrix.astype("f4"))
-        assert source.in_memory() is source.in_memory()
-    monkeypatch.setattr("psmds_dist.data.sources.CONVERTED_BYTES", 63)
-    assert ArrayRows(matrix).in_memory() is None
 
 
 def test_array_in_memory():

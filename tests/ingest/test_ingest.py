@@ -238,14 +238,17 @@ def test_other_files_are_told(tmp_path, content, told):
 
 def test_array_rows_are_used_in_place_where_possible_and_converted_where_few(monkeypatch):
     matrix = squareform(pdist(points())).astype("float32")
-    assert ArrayRows(matrix).in_memory() is matrix
-    others = (matrix, "float64"), (np.asfortranarray(matrix), "float32"), (squareform(matrix), "float32")
-    for values, dtype in others:
-        found = ArrayRows(values, dtype).in_memory()
-        assert found.dtype == dtype
+    plain = ArrayRows(matrix)
+    assert plain.in_memory() is matrix
+    assert plain.converted() is plain
+    sources = [ArrayRows(*how) for how in ((matrix, "float64"), (np.asfortranarray(matrix),), (squareform(matrix),))]
+    for source in sources:
+        assert source.in_memory() is None
+        found = source.converted().in_memory()
+        assert found.dtype == source.dtype
         np.testing.assert_array_equal(found, matrix)
     monkeypatch.setattr("psmds_dist.data.sources.CONVERTED_BYTES", matrix.nbytes - 1)
-    assert all(ArrayRows(values, dtype).in_memory() is None for values, dtype in others)
+    assert all(source.converted() is source for source in sources)
     assert ArrayRows(matrix).content_id != ArrayRows(matrix).content_id
 
 
