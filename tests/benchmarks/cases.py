@@ -20,6 +20,7 @@ from tests.benchmarks.solver import passes, small, speed
 from tests.benchmarks.stores import distances, half_size
 from tests.benchmarks.strings import strings
 from tests.benchmarks.text import text
+from tests.benchmarks.titres import titres
 
 Case = Callable[[Settings], list[Record]]
 
@@ -47,6 +48,7 @@ CASES: dict[str, Case] = {
     "pcoa": pcoa,
     "million": million,
     "strings": strings,
+    "titres": titres,
     "alternatives": alternatives,
 }
 
