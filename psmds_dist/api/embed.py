@@ -14,7 +14,15 @@ from typing import Any, Self
 import numpy as np
 
 from psmds_dist.api.export import MapTable
-from psmds_dist.api.init import Start, choose_start, memory_of_solve, solves_of, wanted_start, warm_up_start
+from psmds_dist.api.init import (
+    Start,
+    choose_start,
+    memory_of_solve,
+    samples,
+    solves_of,
+    wanted_start,
+    warm_up_start,
+)
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, digest_of_arrays, fill, is_masked
 from psmds_dist.core.certificate import Certificate
@@ -290,7 +298,9 @@ class _Run:
         warm_up(source, self.config, executor)
         if isinstance(self.init, str):
             start = wanted_start(self.init, source, self.config)
-            warm_up_start(start, _as_given(self.config), source.dtype.name, executor)
+            names = (start, *(["sample"] if self.init == "auto" and samples(source.n, self.config) else []))
+            for name in names:
+                warm_up_start(name, _as_given(self.config), source.dtype.name, executor)
 
     def begin(self) -> tuple[Start, Scaling | None, float]:
         """Find the start, and how dissimilarities are transformed; with the seconds that the start took."""

@@ -27,6 +27,7 @@ GROUP = "psmds.starts"
 OWN_STARTS = (
     EntryPoint("classical", "psmds_dist.api.classical:start", GROUP),
     EntryPoint("search", "psmds_dist.api.search:start", GROUP),
+    EntryPoint("sample", "psmds_dist.api.sample:start", GROUP),
 )
 """Starts of this package, listed as packages list theirs."""
 
@@ -133,15 +134,23 @@ def choose_start(init: str, source: RowSource, config: SolverConfig, executor: E
     name = wanted_start(init, source, config)
     if name == "random":
         return RANDOM
-    try:
-        start = _provided(name, source, config, executor, memory_limit)
-    except DamagedDataError:
-        raise
-    except InputError:  # landmarks do not suit these data
-        if init != "auto":
+    names = (name, *(["sample"] if init == "auto" and samples(source.n, config) else []))
+    for name in names:
+        try:
+            start = _provided(name, source, config, executor, memory_limit)
+        except DamagedDataError:
             raise
-        return RANDOM
-    return start if start.name else replace(start, name=name)
+        except InputError:  # landmarks, or a sample, do not suit these data
+            if init != "auto":
+                raise
+        else:
+            return start if start.name else replace(start, name=name)
+    return RANDOM
+
+
+def samples(n: int, config: SolverConfig) -> bool:
+    """Whether ``init="auto"`` tries a sample where landmarks do not suit the data."""
+    return n > SMALL_POINTS and config.rule.gaps
 
 
 def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:
