@@ -6,6 +6,7 @@ Runs over panels, which are not square, are forecast by the package that offers 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -39,6 +40,7 @@ from psmds_dist.planning.memory import (
     checking,
     require,
 )
+from psmds_dist.solver.optimal import FITTED_PAIRS
 
 
 class Forecast(Protocol):
@@ -99,8 +101,8 @@ class ExactForecast:
         expected = max(expected, ROBUST_EPOCHS * (not rule.least_squares), PLACED_EPOCHS * self.placed)
         solves = solves_of(config, n, placed=self.placed)
         polish = solves * (POLISH_PASSES if config.polishes_fully(n) else FEW_POLISH_PASSES) * config.polishes(n)
-        fits = (solves * REFITS + polish) * (rule.transformation is not None)
-        return Work(expected + (solves - 1) * LATER_EPOCHS, fits, polish)
+        fits = (solves * REFITS + polish) * min(1.0, FITTED_PAIRS / n**2) * (rule.transformation is not None)
+        return Work(expected + (solves - 1) * LATER_EPOCHS, math.ceil(fits), polish)
 
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """Stages of the solve, with those of its start."""

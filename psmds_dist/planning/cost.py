@@ -280,7 +280,7 @@ POLISH_PASSES = 60
 FEW_POLISH_PASSES = 10
 """Passes of a polish that ends after a few steps."""
 
-FITTED = 3.7
+FITTED = 0.8
 """What a pair costs in a pass that fits disparities, in pairs of the kernel that moves points against these."""
 
 REFITS = 6

@@ -15,6 +15,7 @@ from tests.benchmarks.landmark import landmark, million, pcoa
 from tests.benchmarks.maps import maps, order
 from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
+from tests.benchmarks.rules import ordinal
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
 from tests.benchmarks.stores import distances, half_size
@@ -49,6 +50,7 @@ CASES: dict[str, Case] = {
     "million": million,
     "strings": strings,
     "titres": titres,
+    "ordinal": ordinal,
     "alternatives": alternatives,
 }
 

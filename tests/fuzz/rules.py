@@ -286,8 +286,10 @@ def rule_parameters(choose: Chooser, folder: Path) -> str:
     names = sorted({choose.pick(list(table)) for _ in range(choose.number(1, 3))})
     wrong = choose.pick([*names, None])
     found = {name: choose.pick(table[name][name == wrong]) for name in names}
-    alone = found.get("transformation") is None or (
-        found.get("loss", "squared") == "squared" and found.get("weight_power", 0) == 0
+    alone = (
+        wrong
+        or found.get("transformation") is None
+        or (found.get("loss", "squared") == "squared" and found.get("weight_power", 0) == 0)
     )
     placed = found.get("bounds") is not None and not _unbounded(found["bounds"])
     verdict = Verdict.REFUSED if wrong else Verdict.RIGHT
