@@ -8,7 +8,9 @@ from tests.fuzz.choosing import Drawn, Seeded
 from tests.fuzz.entries import ENTRIES
 from tests.fuzz.judging import FuzzFailure, judged, own_folder
 from tests.fuzz.oracle import Verdict
+from tests.fuzz.rules import SPOILS
 from tests.fuzz.running import run_batch
+from tests.marks import wide_but_one
 
 
 @pytest.mark.slow
@@ -19,6 +21,22 @@ from tests.fuzz.running import run_batch
 def test_entry(entry, data):
     with own_folder() as folder:
         assert ENTRIES[entry](Drawn(data), folder) in ("right", "refused")
+
+
+@pytest.mark.parametrize("name", list(SPOILS))
+def test_a_fault_in_weights_bounds_or_pins_is_told_in_a_sentence(name, tmp_path):
+    class Chosen(Seeded):
+        """Choices of which the first is this fault."""
+
+        def pick(self, options):
+            return name if name in options else super().pick(options)
+
+    assert ENTRIES["bad rules"](Chosen(0, "bad rules", 0), tmp_path) == "refused"
+
+
+@pytest.mark.parametrize("case", wide_but_one(7, 0, 1, 2, 3))
+def test_a_fit_by_any_rule_is_right_and_resumes_to_the_same_bits(case, tmp_path):
+    assert ENTRIES["rules"](Seeded(0, "rules", case), tmp_path) in ("right", "refused")
 
 
 def test_a_case_is_a_function_of_its_seed():

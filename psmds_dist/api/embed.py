@@ -14,11 +14,19 @@ from typing import Any, Self
 import numpy as np
 
 from psmds_dist.api.export import MapTable
-from psmds_dist.api.init import Start, choose_start, memory_of_run, wanted_start, warm_up_start
+from psmds_dist.api.init import (
+    Start,
+    choose_start,
+    memory_of_solve,
+    samples,
+    solves_of,
+    wanted_start,
+    warm_up_start,
+)
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, digest_of_arrays, fill, is_masked
 from psmds_dist.core.certificate import Certificate
-from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SMALL_POINTS, SolverConfig
+from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
@@ -33,7 +41,7 @@ from psmds_dist.data.cache import stored
 from psmds_dist.data.paired import PairedRows
 from psmds_dist.ingest.paired import check_rows, warn_of_few_pairs
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
-from psmds_dist.planning.memory import Plan, checking, require, with_region
+from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
 from psmds_dist.solver.optimal import Scaling, objective_of
 from psmds_dist.solver.schedule import Schedule
@@ -62,12 +70,16 @@ def plan_run(
     require_square(source.first if isinstance(source, PairedRows) else source)
     require_dims(source.n, config.n_components)
     start = wanted_start(init, source, config) if isinstance(init, str) else "random"
-    needs = memory_of_run(start, source, config, context.executor)
-    workers = context.executor.n_workers
-    if region is not None:
-        needs = with_region(needs, config.n_components, here=context.executor.in_process)
-    require(context.limit, needs, checking(stored(source), workers, here=context.executor.in_process))
+    rows = stored(rows_to_plan(source, config.rule))
+    workers, here = context.executor.n_workers, context.executor.in_process
+    needs = memory_of_solve(start, rows, config, workers, here=here, placed=region is not None)
+    require(context.limit, needs, checking(rows, workers, here=here))
     return Plan.of(context.limit, needs, workers, source.read_profile.read_amplification)
+
+
+def rows_to_plan(source: RowSource, rule: PairRule) -> RowSource:
+    """Rows as a solve keeps them: transformed ones are its own, also where the matrix is in memory."""
+    return source if rule.transformation is None else WrappedSource(source)
 
 
 def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:
@@ -185,9 +197,8 @@ def embed(
         on_epoch=on_epoch,
         on_event=on_event,
     )
-    config = config if region is None else _along_axes(config)
-    planned = source if config.rule.transformation is None else WrappedSource(source)  # the solve keeps rows of its own
-    plan = plan_run(planned, config, context, init, region)
+    config = config if region is None else along_axes(config)
+    plan = plan_run(source, config, context, init, region)
     if not isinstance(init, str):
         init = _usable_start(init, source.n, config.n_components)
     with reraise_swallowed_interrupt(), context.running(plan, source) as memory_used:
@@ -217,7 +228,7 @@ def embed(
     )
 
 
-def _along_axes(config: SolverConfig) -> SolverConfig:
+def along_axes(config: SolverConfig) -> SolverConfig:
     """Configuration of a solve in a region: a step along an axis can be filtered, one against a gradient cannot."""
     if config.moves == "guided":
         raise InputError("pinned and bounds work with moves along axes: leave moves='guided' (--moves guided) out.")
@@ -228,13 +239,6 @@ def _along_axes(config: SolverConfig) -> SolverConfig:
         )
     return replace(config, moves="axes")
 
-
-SOLVES = {"quick": 1, "default": 1, "best": 4}
-"""Solves of each effort where one takes many passes over the matrix."""
-
-
-UNSEARCHED_SOLVES = {"quick": 1, "default": 8, "best": 32}
-"""The same of a small matrix that no search solves: dissimilarities are transformed, or points have a region."""
 
 Task = Callable[..., Solution]
 """A solve that takes its stream of states and its event callback, and returns a solution."""
@@ -294,7 +298,9 @@ class _Run:
         warm_up(source, self.config, executor)
         if isinstance(self.init, str):
             start = wanted_start(self.init, source, self.config)
-            warm_up_start(start, _as_given(self.config), source.dtype.name, executor)
+            names = (start, *(["sample"] if self.init == "auto" and samples(source.n, self.config) else []))
+            for name in names:
+                warm_up_start(name, _as_given(self.config), source.dtype.name, executor)
 
     def begin(self) -> tuple[Start, Scaling | None, float]:
         """Find the start, and how dissimilarities are transformed; with the seconds that the start took."""
@@ -333,10 +339,9 @@ class _Run:
         searched = self.config.rule.transformation is None and self.region is None
         if searched and start.evidence is not None:
             return 1
-        if isinstance(self.config.n_init, int):
-            return self.config.n_init
-        few = SOLVES if searched or self.source.n > SMALL_POINTS else UNSEARCHED_SOLVES
-        return 1 if start.name == "given" else few[self.config.effort]
+        if start.name == "given" and self.config.n_init == "auto":
+            return 1
+        return solves_of(self.config, self.source.n, placed=self.region is not None)
 
 
 def _as_given(config: SolverConfig) -> SolverConfig:

@@ -79,11 +79,13 @@ class PatternSearchMDS(OnCluster):
         one radius. ``"guided"`` tries two steps against the gradient of the point's error, evaluated as exactly, at
         most a radius long. ``"auto"`` is guided from 5 components on, where it is much faster. A monotone solve
         tries all axes at its last radius in any case, so what it certifies is the same.
-    init : {"auto", "search", "random", "classical", "landmarks"}, default="auto"
+    init : {"auto", "search", "random", "classical", "landmarks", "sample"}, default="auto"
         Where to begin: at the best map of a search over many starts (up to 2,000 points), at random, at the map of
         classical scaling (Torgerson's, or principal coordinates; exact up to 2,048 points, from three passes over the
-        matrix beyond), or at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs. ``"auto"``
-        searches up to 2,000 points and takes landmarks beyond; with a ``radius`` it begins at random.
+        matrix beyond), at a landmark map (`landmarks.LandmarkMDS`), which saves most of the epochs, or at a map of a
+        sample against which all others are placed, for more than 2,000 points with gaps. ``"auto"`` searches up to
+        2,000 points and takes landmarks beyond, a sample where pairs of these are missing, and random coordinates where
+        a map fits the sample badly; with a ``radius`` it begins at random.
     n_init : int or "auto", default="auto"
         Number of starts; the best map is kept. A search takes two from classical scaling and random ones. Otherwise
         each start is a whole solve: the first is the one that ``init`` says, the others are random, with seeds in a

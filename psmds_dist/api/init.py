@@ -18,7 +18,7 @@ from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import BudgetError, Floats, InputError
 from psmds_dist.data.cache import stored
 from psmds_dist.planning.cost import Job, Rates, Stage
-from psmds_dist.planning.memory import MemoryRequirement, exact, with_polish
+from psmds_dist.planning.memory import MemoryRequirement, RowStorage, exact, with_polish, with_region
 from psmds_dist.solver.search import Evidence
 
 GROUP = "psmds.starts"
@@ -27,6 +27,7 @@ GROUP = "psmds.starts"
 OWN_STARTS = (
     EntryPoint("classical", "psmds_dist.api.classical:start", GROUP),
     EntryPoint("search", "psmds_dist.api.search:start", GROUP),
+    EntryPoint("sample", "psmds_dist.api.sample:start", GROUP),
 )
 """Starts of this package, listed as packages list theirs."""
 
@@ -133,15 +134,23 @@ def choose_start(init: str, source: RowSource, config: SolverConfig, executor: E
     name = wanted_start(init, source, config)
     if name == "random":
         return RANDOM
-    try:
-        start = _provided(name, source, config, executor, memory_limit)
-    except DamagedDataError:
-        raise
-    except InputError:  # landmarks do not suit these data
-        if init != "auto":
+    names = (name, *(["sample"] if init == "auto" and samples(source.n, config) else []))
+    for name in names:
+        try:
+            start = _provided(name, source, config, executor, memory_limit)
+        except DamagedDataError:
             raise
-        return RANDOM
-    return start if start.name else replace(start, name=name)
+        except InputError:  # landmarks, or a sample, do not suit these data
+            if init != "auto":
+                raise
+        else:
+            return start if start.name else replace(start, name=name)
+    return RANDOM
+
+
+def samples(n: int, config: SolverConfig) -> bool:
+    """Whether ``init="auto"`` tries a sample where landmarks do not suit the data."""
+    return n > SMALL_POINTS and config.rule.gaps
 
 
 def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:
@@ -167,16 +176,49 @@ def warm_up_start(name: str, config: SolverConfig, dtype: str, executor: Executo
 
 def memory_of_run(name: str, source: RowSource, config: SolverConfig, executor: Executor) -> MemoryRequirement:
     """What a process needs for a solve that begins at the start of that name."""
-    dims, workers, here = config.n_components, executor.n_workers, executor.in_process
-    solve = exact(stored(source), dims, config.tried_axes, workers, here=here, guided=config.guided)
-    if config.polishes(source.n):
+    return memory_of_solve(name, stored(source), config, executor.n_workers, here=executor.in_process)
+
+
+def memory_of_solve(
+    name: str, rows: RowStorage, config: SolverConfig, workers: int, *, here: bool, placed: bool = False
+) -> MemoryRequirement:
+    """What a process needs for a solve of rows that begins at the start of that name.
+
+    Parameters
+    ----------
+    name : str
+        A start, or ``"random"``.
+    rows : RowStorage
+        The matrix, or matrices side by side.
+    config : SolverConfig
+        What will be solved.
+    workers, here
+        As in `psmds_dist.planning.memory.checking`.
+    placed : bool
+        Whether points have a region.
+    """
+    dims = config.n_components
+    solve = exact(rows, dims, config.tried_axes, workers, here=here, guided=config.guided)
+    if config.polishes(rows.layout.n):
         solve = with_polish(solve, dims, workers, here=here)
-    return with_start(name, solve, dims, workers, here=here)
+    if name != "random":
+        solve = provider_of(name).memory(solve, dims, workers, here=here)
+    return with_region(solve, dims, here=here) if placed else solve
 
 
-def with_start(name: str, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
-    """What a process needs for a solve and its start, given what it needs for the solve."""
-    return solve if name == "random" else provider_of(name).memory(solve, dims, workers, here=here)
+SOLVES = {"quick": 1, "default": 1, "best": 4}
+"""Solves of each effort where one takes many passes over the matrix."""
+
+UNSEARCHED_SOLVES = {"quick": 1, "default": 8, "best": 32}
+"""The same of a small matrix that no search solves: dissimilarities are transformed, or points have a region."""
+
+
+def solves_of(config: SolverConfig, n: int, *, placed: bool) -> int:
+    """Number of solves from starts of their own, unless a search or the user has found the one that counts."""
+    if isinstance(config.n_init, int):
+        return config.n_init
+    searched = config.rule.transformation is None and not placed
+    return (SOLVES if searched or n > SMALL_POINTS else UNSEARCHED_SOLVES)[config.effort]
 
 
 def provider_of(name: str) -> Provider:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import psutil
 
 from psmds_dist.core.config import SolverConfig
+from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Rows
 from psmds_dist.data.cache import prefetch_ahead
-from psmds_dist.kernels.guided import guide
 from psmds_dist.kernels.jit import available_threads as available_threads
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.kernels.moves import propose
+from psmds_dist.kernels.pairs import RuleKernels, kernels_of
 from psmds_dist.utils.machine import available_memory
 
 COLUMNS = 4096
@@ -29,20 +30,27 @@ SECONDS = 0.15
 """Time that a probe takes."""
 
 
-def roots(dims: int, threads: int | None = None) -> float:
-    """Square roots a second and thread of the move kernel, all threads at work.
+KNOTS = 4096
+"""Knots of the probe's disparities, as many as a run has of continuous dissimilarities."""
+
+
+def roots(dims: int, threads: int | None = None, rule: PairRule = PLAIN) -> float:
+    """Square roots a second and thread of the move kernel of a rule, all threads at work.
 
     Counted as if all axes were tried, also where moves are guided: what is wanted is the time of a pair.
     """
     count = min(threads or available_threads(), available_threads())
     random = np.random.default_rng(0)
-    rows = np.tile(random.random((256, COLUMNS), dtype=np.float32), (COLUMNS // 256, 1))
+    rows = np.tile(random.random((256, COLUMNS * rule.parts), dtype=np.float32), (COLUMNS // 256, 1))
+    kernels = kernels_of(rule, 1.0)
+    if isinstance(kernels, RuleKernels) and rule.transformation is not None:
+        kernels, rows = replace(kernels, table=np.linspace(0, 1, KNOTS)[None]), rows * (KNOTS - 1)
     points = np.arange(COLUMNS)
     x = random.random((dims, COLUMNS), dtype=np.float32)
-    kernel = guide if SolverConfig(n_components=dims).guided else propose
+    kernel = kernels.guide if SolverConfig(n_components=dims).guided else kernels.propose
     with parallel_region(count):
         seconds = best(lambda: kernel(rows, points, points, x, 0.1, np.arange(dims)))
-    return (2 * dims + 1) * rows.size / (seconds * count)
+    return (2 * dims + 1) * COLUMNS**2 / (seconds * count)
 
 
 class Reading(NamedTuple):

@@ -17,7 +17,7 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_multiply, warm_up_search
-from psmds_dist.planning.cost import POLISH_PASSES, Job, Rates, Stage, searching
+from psmds_dist.planning.cost import Job, Rates, Stage, searching
 from psmds_dist.planning.memory import MemoryRequirement, with_search
 from psmds_dist.solver.classical import ClassicalMap, classical_scaling
 from psmds_dist.solver.completion import completed
@@ -64,8 +64,8 @@ class SearchStart:
         return with_search(solve, dims) if here else solve
 
     def passes(self, n: int) -> int:
-        """Passes over the matrix: one that reads it, and those of the polish, which most such solves end with."""
-        return 1 + POLISH_PASSES
+        """Passes over the matrix: one that reads it."""
+        return 1
 
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """What finding the start takes."""

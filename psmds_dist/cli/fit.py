@@ -87,7 +87,8 @@ class SolverOptions:
         "--init",
         default="auto",
         show_default=True,
-        help="Initial map: 'random', 'classical' (scaling), 'landmarks', or 'auto' (depends on the number of points).",
+        help="Initial map: 'random', 'classical' (scaling), 'landmarks', 'sample' (for large matrices with gaps), or "
+        "'auto' (depends on the number of points, and on gaps).",
     )
 
     def config(self, rule: PairRule) -> SolverConfig:

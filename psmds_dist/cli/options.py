@@ -232,6 +232,11 @@ class RuleOptions:
         )
 
     @property
+    def given(self) -> bool:
+        """Whether anything else is asked for than the squared error of every pair."""
+        return not self.rule.plain
+
+    @property
     def beside(self) -> dict[str, str]:
         """Paths of the matrices beside the first one."""
         return {name: path for name, path in {"upper": self.upper, "weights": self.weights}.items() if path is not None}
@@ -262,6 +267,11 @@ class RegionOptions:
         metavar="LOW:HIGH",
         help="Least and greatest coordinate on every axis, or once for each axis; '0:' for coordinates of at least 0.",
     )
+
+    @property
+    def given(self) -> bool:
+        """Whether there is any demand."""
+        return self.pinned is not None or bool(self.bounds)
 
     def region(self, n: int, n_components: int, ids: list[str] | None) -> Region | None:
         """Where points may be; None for anywhere."""

@@ -12,6 +12,7 @@ from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import ReadProfile, RowSource, WrappedSource, require_square
 from psmds_dist.core.types import InputError, Rows
 from psmds_dist.data.sources import ArrayRows
+from psmds_dist.data.transforms import WithoutZeroWeights
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +130,15 @@ class MiddleRows(WrappedSource):
 
 
 def as_matrix(source: RowSource, rule: PairRule) -> RowSource:
-    """Dissimilarities alone, without weights, and the middle of bounds for what needs one number."""
+    """Dissimilarities alone, those of weight zero missing, and the middle of bounds for what needs one number."""
+    found = source
     if rule.bounded:
-        return MiddleRows(source, rule)
-    return source.first if isinstance(source, PairedRows) else source
+        found = MiddleRows(source, rule)
+    elif isinstance(source, PairedRows):
+        found = source.first
+    if rule.weighted and rule.gaps and isinstance(source, PairedRows):
+        return WithoutZeroWeights(found, source.sources[-1])
+    return found
 
 
 class ArrayTable(ArrayRows):

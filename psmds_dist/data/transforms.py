@@ -214,10 +214,10 @@ class Positions(WrappedSource):
 
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        from psmds_dist.kernels.bins import locate  # late: few runs need it
+        from psmds_dist.kernels.bins import Guide, locate  # late: few runs need it
 
         self.source.read(lo, hi, out)
-        locate(out[: hi - lo], self.knots, self.stepwise)
+        locate(out[: hi - lo], Guide.of(self.knots), self.stepwise)
 
 
 @dataclass(frozen=True, eq=False)

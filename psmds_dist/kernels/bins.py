@@ -5,87 +5,174 @@ Sums are of whole numbers, so that they do not depend on the order in which rows
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numba import prange
+from numpy.typing import NDArray
 
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import kernel, read_only, serial_kernel, threads_for, tile
+from psmds_dist.kernels.moves import WIDE_TILE, square_distances
 
-GUIDE = 4
+GUIDE = 16
 """Cells of equal width for each knot, that tell where among the knots to look."""
 
 
+class Guide(NamedTuple):
+    """Where to look for positions among knots.
+
+    A cell is a function of the dissimilarity that never falls, also as it is rounded, so that the knots in earlier
+    cells are surely below, and those in later ones above.
+    """
+
+    knots: Floats
+    """Ascending, and as many infinite ones as a search may look beyond."""
+
+    finite: int
+    """Knots that are finite."""
+
+    factor: float
+    """Cells for a unit of dissimilarity."""
+
+    before: NDArray[np.int32]
+    """Number of knots in the cells before each."""
+
+    reach: int
+    """A power of two: with it, and half of it, and so on, a search comes to the last knot of any cell."""
+
+    @classmethod
+    def of(cls, knots: Floats) -> Guide:
+        """Guide to ascending knots."""
+        cells = GUIDE * knots.size
+        factor = (cells - 1) / (knots[-1] - knots[0])
+        own = np.clip((knots - knots[0]) * factor, 0, cells - 1).astype(np.int32)
+        counts = np.bincount(own, minlength=cells)
+        reach = 1 << (int(counts.max()).bit_length() - 1)
+        padded = np.append(knots, np.full(2 * reach, np.inf))
+        before = np.append(0, np.cumsum(counts)[:-1]).astype(np.int32)
+        return cls(padded, knots.size, factor, before, reach)
+
+
+# One loop for each array that is filled: a loop over more arrays is not vectorised.
+
+
 @tile
-def last_below(t: Any, knots: Floats, lo: int, hi: int) -> int:
-    """Number of the last of ``knots[lo:hi]`` that is not above ``t``; ``lo - 1`` where all are."""
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if knots[middle] <= t:
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo - 1
+def _find_cells(row: Rows, guide: Guide, values: Floats, places: Ints) -> None:
+    """Leave known dissimilarities, and the number of the last knot in an earlier cell than each."""
+    first, last = guide.knots[0], np.float64(guide.before.size - 1)
+    for j in range(row.size):
+        values[j] = row[j] if row[j] == row[j] else first  # NaN is not
+    for j in range(row.size):
+        cell = np.int32(min(max((values[j] - first) * guide.factor, 0.0), last))
+        places[j] = guide.before[cell] - np.int32(1)
+
+
+@tile
+def _locate_row(row: Rows, guide: Guide, stepwise: bool, values: Floats, places: Ints) -> None:
+    _find_cells(row, guide, values, places)
+    reach = np.int32(guide.reach)
+    while reach > 0:
+        for j in range(row.size):
+            k = places[j] + reach
+            places[j] = k if guide.knots[k] <= values[j] else places[j]
+        reach //= np.int32(2)
+    if stepwise:
+        for j in range(row.size):
+            row[j] = max(places[j], np.int32(0)) if row[j] == row[j] else row[j]
+        return
+    last = np.int32(guide.finite - 2)
+    for j in range(row.size):
+        k = min(max(places[j], np.int32(0)), last)
+        low, high = guide.knots[k], guide.knots[k + 1]
+        place = k + min(max((values[j] - low) / (high - low), 0.0), 1.0)
+        row[j] = place if row[j] == row[j] else row[j]
 
 
 @serial_kernel
-def _locate(rows: Rows, knots: Floats, guide: Ints, stepwise: bool) -> None:
-    cells = guide.size - 1
-    factor = cells / (knots[-1] - knots[0])
+def _locate(rows: Rows, guide: Guide, stepwise: bool) -> None:
+    values, places = np.empty(WIDE_TILE), np.empty(WIDE_TILE, np.int32)
     for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            t = np.float64(rows[i, j])
-            if t == t:  # NaN is not
-                cell = min(max(int((t - knots[0]) * factor), 1), cells - 2)
-                k = last_below(t, knots, guide[cell - 1], guide[cell + 2])  # neighbours too: edges are rounded
-                if stepwise:
-                    rows[i, j] = max(k, 0)
-                else:
-                    k = min(max(k, 0), knots.size - 2)
-                    rows[i, j] = k + min(max((t - knots[k]) / (knots[k + 1] - knots[k]), 0.0), 1.0)
+        for lo in range(0, rows.shape[1], WIDE_TILE):
+            _locate_row(rows[i, lo : lo + WIDE_TILE], guide, stepwise, values, places)
 
 
-def locate(rows: Rows, knots: Floats, stepwise: bool) -> None:
+def locate(rows: Rows, guide: Guide, stepwise: bool) -> None:
     """Replace dissimilarities by their positions among knots; in one thread, beside which kernels may run.
 
     Parameters
     ----------
     rows : (m, n) float32 or float64
         Dissimilarities; NaN stays.
-    knots : (k,) float64
-        Ascending; dissimilarities beyond the ends are as those there.
+    guide : Guide
+        Of the knots; dissimilarities beyond the ends are as those there.
     stepwise : bool
         Whether positions are whole numbers: that of the last knot below.
     """
-    edges = np.linspace(knots[0], knots[-1], GUIDE * knots.size + 3)
-    guide = np.searchsorted(knots, edges, side="right")
-    guide[-1] = knots.size
-    _locate(rows, knots, guide, stepwise)
+    _locate(rows, guide, stepwise)
 
 
 @tile
-def _add_row(row: Rows, x: Floats, i: int, steps: int, length: Any, spread: Any, unit: Any, out: Ints) -> None:
-    cells, columns = out.shape[1:]
+def _whole_numbers(row: Rows, squares: Floats, length: Any, unit: Any, distances: Floats, wholes: Ints) -> Any:
+    """Leave distances, and these in whole steps; return the sum of their squares in such steps, of known pairs."""
+    total: Any = 0
     for j in range(row.size):
-        u = np.float64(row[j])
-        if u == u and j != i:
-            square = 0.0
-            for axis in range(x.shape[0]):
-                square += (x[axis, i] - x[axis, j]) ** 2
-            d = np.sqrt(square) / length
-            k = min(max(int(u), 0), steps - 1)
-            cell = int(min(d, spread) * (cells / spread))
-            cell = min(cell, cells - 1)
-            out[k, cell, 0] += 1
-            out[k, cell, 1] += int(np.rint(d * unit))
-            out[k, cell, 2] += int(np.rint(d * d * unit))
-            if columns > 3:
-                f = u - k
-                out[k, cell, 3] += int(np.rint(f * unit))
-                out[k, cell, 4] += int(np.rint(f * f * unit))
-                out[k, cell, 5] += int(np.rint(f * d * unit))
+        distances[j] = np.sqrt(squares[j]) / length
+    for j in range(row.size):
+        wholes[j] = np.int64(np.rint(distances[j] * unit))
+    for j in range(row.size):
+        known = row[j] == row[j]  # NaN is not
+        total += np.int64(np.rint(distances[j] * distances[j] * unit)) if known else np.int64(0)
+    return total
+
+
+@tile
+def _places(row: Rows, distances: Floats, steps: int, cells: int, spread: Any, places: Ints) -> None:
+    """Number of the cell of each pair among those of all bins; those of missing pairs do not count."""
+    share = cells / spread
+    for j in range(row.size):
+        u = np.float64(row[j]) if row[j] == row[j] else 0.0
+        places[j] = cells * min(max(np.int32(u), np.int32(0)), np.int32(steps - 1))
+    if cells > 1:
+        for j in range(row.size):
+            places[j] += min(np.int32(min(distances[j], spread) * share), np.int32(cells - 1))
+
+
+@tile
+def _add_row(
+    row: Rows,
+    x: Floats,
+    i: int,
+    steps: int,
+    cells: int,
+    length: Any,
+    spread: Any,
+    unit: Any,
+    scratch: Floats,
+    wholes: Ints,
+    places: Ints,
+    out: Ints,
+) -> Any:
+    """Add the pairs of point ``i`` with later ones; return the sum of their squared distances."""
+    n, total, columns = x.shape[1], 0, out.shape[1]
+    for lo in range(i + 1, n, WIDE_TILE):
+        hi = min(n, lo + WIDE_TILE)
+        part, squares, distances = row[lo:hi], scratch[0, : hi - lo], scratch[1, : hi - lo]
+        square_distances(x, i, lo, hi, squares)
+        total += _whole_numbers(part, squares, length, unit, distances, wholes)
+        _places(part, distances, steps, cells, spread, places)
+        for j in range(part.size):
+            if part[j] == part[j]:
+                place = places[j]
+                out[place, 0] += 1
+                out[place, 1] += wholes[j]
+                if columns > 2:
+                    f = np.float64(part[j]) - place
+                    out[place, 2] += np.int64(np.rint(f * unit))
+                    out[place, 3] += np.int64(np.rint(f * f * unit))
+                    out[place, 4] += np.int64(np.rint(f * distances[j] * unit))
+    return total
 
 
 @kernel
@@ -95,14 +182,31 @@ def _bin_sums(
     points: Ints,
     x: Floats,
     steps: int,
+    cells: int,
     length: float,
     spread: float,
     unit: float,
     out: Ints,
+    squares: Ints,
 ) -> None:
     for part in prange(out.shape[0]):
+        scratch = np.empty((2, WIDE_TILE))
+        wholes, places = np.empty(WIDE_TILE, np.int64), np.empty(WIDE_TILE, np.int32)
         for k in range(part, slots.size, out.shape[0]):
-            _add_row(rows[slots[k]], x, points[k], steps, length, spread, unit, out[part])
+            squares[part] += _add_row(
+                rows[slots[k]],
+                x,
+                points[k],
+                steps,
+                cells,
+                length,
+                spread,
+                unit,
+                scratch,
+                wholes,
+                places,
+                out[part],
+            )
 
 
 def bin_sums(
@@ -115,7 +219,9 @@ def bin_sums(
     spread: float,
     unit: float,
 ) -> Ints:
-    """Sums over the pairs of some rows, by bin and by cell of distances.
+    """Sums over the pairs of some rows, by bin and by cell of distances: twice over those with later points.
+
+    Over all rows that is the same as over all ordered pairs, for half the work.
 
     Parameters
     ----------
@@ -137,11 +243,16 @@ def bin_sums(
     Returns
     -------
     (bins, cells, sums) int64
-        Number of pairs, ``d``, ``d^2``; and with fractions ``f`` of positions also ``f``, ``f^2``, ``f d``.
+        Number of pairs, ``d``, ``d^2``; and with fractions ``f`` of positions also ``f``, ``f^2``, ``f d``. Of ``d^2``
+        only the total is of use: the first cell of the first bin holds it.
     """
+    bins, cells, columns = shape
     with threads_for(slots.size * x.shape[1]):
-        out = np.zeros((numba.get_num_threads(), *shape), np.int64)
-        steps = shape[0] if shape[2] == 3 else shape[0] - 1
-        _bin_sums(read_only(rows), slots, points, x, steps, length, spread, unit, out)
-    total: Ints = out.sum(axis=0)
-    return total
+        out = np.zeros((numba.get_num_threads(), bins * cells, columns - 1), np.int64)
+        squares = np.zeros(len(out), np.int64)
+        steps = bins if columns == 3 else bins - 1
+        _bin_sums(read_only(rows), slots, points, x, steps, cells, length, spread, unit, out, squares)
+    total = np.zeros((bins * cells, columns), np.int64)
+    total[:, np.arange(columns) != 2] = 2 * out.sum(axis=0)
+    total[0, 2] = 2 * squares.sum()
+    return total.reshape(shape)

@@ -110,6 +110,8 @@ class Job:
         Processes, and kernel threads of each.
     width : int
         Columns of a panel; 0 for a square matrix.
+    parts : int
+        Numbers that rows hold about each pair.
     itemsize : int
         Bytes of a number.
     stored_share : float
@@ -119,7 +121,9 @@ class Job:
     read_cost : float
         How often a pass reads a stored byte that is not kept.
     epochs : int
-        Epochs of a solve.
+        Epochs of all solves.
+    fits, polish : int
+        Passes in which a transformation of the dissimilarities is fitted, and those of the polish.
     start : str
         Name of the start that another package provides (`psmds_dist.api.init`); empty for a start at random.
     checked : bool
@@ -135,25 +139,28 @@ class Job:
     workers: int = 1
     threads: int = 1
     width: int = 0
+    parts: int = 1
     itemsize: int = 4
     stored_share: float = 1.0
     kept: float = 0.0
     read_cost: float = 1.0
     epochs: int = EPOCHS
+    fits: int = 0
+    polish: int = 0
     start: str = ""
     checked: bool = False
     computed: bool = False
     local: bool = True
 
     @property
-    def columns(self) -> int:
-        """Numbers in a row."""
-        return self.width or self.n
+    def pairs(self) -> int:
+        """Pairs of points in all rows."""
+        return self.n * (self.width or self.n)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
-        return self.n * self.columns * self.itemsize
+        return self.pairs * self.parts * self.itemsize
 
     @property
     def stored_bytes(self) -> float:
@@ -248,18 +255,20 @@ def exact_stages(job: Job, rates: Rates, start: Sequence[Stage] = (), *, cached:
     if first:
         stages.append(epoch("first epoch", kept=job.kept))
     stages.append(epoch("epochs", share=left, times=job.epochs - first))
+    later = partial(pass_over_rows, job=job, rates=rates, share=left, snapshot=8)
+    if job.fits:
+        stages.append(later("fits of disparities", pairs=FITTED, answer=0, times=job.fits))
+    if job.polish:
+        stages.append(later("polish at the end", pairs=POLISHED, answer=8 * (1 + job.dims), times=job.polish))
     scale = MEASURED * 5 / (2 * job.dims + 1)
-    stages.append(pass_over_rows("measurement", job, rates, share=left, pairs=scale, answer=24, snapshot=8))
+    stages.append(later("measurement", pairs=scale, answer=24))
     return stages
 
 
 def searching(job: Job, rates: Rates, descents: int) -> list[Stage]:
     """Stage of a search: the process that starts the run reads all rows, and descends on its threads."""
-    kernel = descents * DESCENT * job.n * job.columns / (rates.pairs(job.dims) * job.threads)
-    found = Stage("search", disk=job.stored_bytes / rates.disk, here=kernel, disk_bytes=job.stored_bytes)
-    answer, left = 8 * (1 + job.dims), 1 - job.kept
-    one = partial(pass_over_rows, job=job, rates=rates, pairs=POLISHED, answer=answer, share=left, snapshot=8)
-    return [found, one("polish at the end", times=POLISH_PASSES)]
+    kernel = descents * DESCENT * job.pairs / (rates.pairs(job.dims) * job.threads)
+    return [Stage("search", disk=job.stored_bytes / rates.disk, here=kernel, disk_bytes=job.stored_bytes)]
 
 
 POLISHED = 1.4
@@ -267,6 +276,19 @@ POLISHED = 1.4
 
 POLISH_PASSES = 60
 """Passes of a polish: 15 on maps with clear groups, 200 on noise."""
+
+FEW_POLISH_PASSES = 10
+"""Passes of a polish that ends after a few steps."""
+
+FITTED = 0.8
+"""What a pair costs in a pass that fits disparities, in pairs of the kernel that moves points against these."""
+
+REFITS = 6
+"""Fits of disparities while the radius comes down; each pass of a polish has one of its own."""
+
+ROBUST_EPOCHS, PLACED_EPOCHS, LATER_EPOCHS = 60, 30, 40
+"""Epochs from a good start by other losses than the squared error, and where points have a region; and those of further
+solves of small matrices (58, 28 to 32, and 33 to 59 on 3,000 and 600 uniform points)."""
 
 
 DESCENT = 35.0
@@ -320,10 +342,10 @@ def pass_over_rows(
     rounds : int
         Rounds of a pass.
     """
-    work = job.n * job.columns * pairs / (rates.pairs(job.dims) * job.threads * job.workers)
+    work = job.pairs * pairs / (rates.pairs(job.dims) * job.threads * job.workers)
     taken = share * job.nbytes * job.read_cost
     read = taken * job.stored_share
-    made = job.n * job.columns / (rates.distances * job.workers) if job.computed else read / (rates.disk * job.workers)
+    made = job.pairs / (rates.distances * job.workers) if job.computed else read / (rates.disk * job.workers)
     handed = (taken * HANDED + kept * job.nbytes * TOUCHED) / job.workers
     sent = 0.0 if job.local else rounds * job.n * (2 * answer + snapshot * job.dims * (1 + min(job.workers, FANOUT)))
     return Stage(

@@ -316,7 +316,7 @@ def with_search(solve: MemoryRequirement, dims: int) -> MemoryRequirement:
     """What a solve needs that begins with a search on all rows, before any are cached."""
     n, rows = solve.rows.layout.n, solve.rows
     pair = _FLOAT32_BYTES if rows.itemsize == _FLOAT32_BYTES else rows.itemsize + _FLOAT32_BYTES
-    held = rows.min_limit + pair * n * n + FLOAT64_BYTES * n * (_VECTORS + dims * _DESCENTS)
+    held = rows.min_limit + pair * n * rows.layout.columns + FLOAT64_BYTES * n * (_VECTORS + dims * _DESCENTS)
     return replace(solve, apart=max(solve.apart, held), remedies=(*solve.remedies, "begin at random (--init random)"))
 
 

@@ -8,11 +8,13 @@ points move, disparities are scaled so that the sum of their squares stays the s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
+from psmds_dist.core.layout import MIN_BLOCKS, Layout
 from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.transformations import BinGrid, BinSums, Fit, Monotone, Transformation, knots_of, transformation_of
@@ -25,6 +27,9 @@ from psmds_dist.solver.tasks import CachedRows, SelectColumns, SumBins, gather, 
 
 SAMPLE = 2000
 """Points between which all dissimilarities are looked at for knots; of more points, so many are drawn."""
+
+FITTED_PAIRS = 2**25
+"""Ordered pairs that disparities are fitted to while points move, some thousands a bin; their stress is told by all."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,12 @@ class Scaling:
         return Disparities(self.positions(source), self.first) if self.transformation.stepwise else source
 
 
+def fitted_blocks(layout: Layout) -> Sequence[int]:
+    """Blocks of rows, spread evenly, whose pairs with later points are enough for a fit; all of a smaller matrix."""
+    count = min(layout.count, max(MIN_BLOCKS, -(-layout.count * FITTED_PAIRS // layout.n**2)))
+    return sorted({round(block) for block in np.linspace(0, layout.count - 1, count)})
+
+
 @dataclass(frozen=True)
 class ScaledObjective(Objective):
     """An objective whose dissimilarities are transformed; rows hold their positions among knots."""
@@ -100,15 +111,21 @@ class ScaledObjective(Objective):
         """Knots and disparities at them, or their bounds."""
         return np.vstack([self.scaling.knots, self.kernels.table])
 
-    def fit(self, x: Floats) -> tuple[Fit, BinSums]:
-        """Fit the transformation to a map, in one pass."""
+    def fit(self, x: Floats, *, whole: bool = False) -> tuple[Fit, BinSums]:
+        """Fit the transformation to a map: to some rows of a large matrix, which tell it to enough digits, or to all.
+
+        Sums are those over all rows, or estimates of these.
+        """
         layout = self.rows.layout
         grid = BinGrid.of(self.scaling.transformation, self.scaling.knots.size, x, self.kernels.scale)
         work = SumBins(self.rows, x, self.kernels, grid)
+        blocks = range(layout.count) if whole else fitted_blocks(layout)
         total = np.zeros(grid.shape, np.int64)
-        for _, part in self.executor.map(work, range(layout.count)):
+        for _, part in self.executor.map(work, blocks):
             total += part
-        sums = BinSums.of(total, grid.unit, self.kernels.scale)
+        later = layout.n - 1 - points_of(layout, blocks)
+        share = layout.n * (layout.n - 1) / (2 * int(later.sum()))
+        sums = BinSums(*(share * values for values in BinSums.of(total, grid.unit, self.kernels.scale)))
         return self.scaling.transformation.fit(sums, self.scaling.knots), sums
 
     def with_table(self, table: Floats, share: float = 0.0) -> Self:
@@ -117,7 +134,7 @@ class ScaledObjective(Objective):
 
     def fitted(self, x: Floats) -> Self:
         """Return the same with the disparities that fit a map best, by which its stress is told."""
-        return self.with_table(self.fit(x)[0].table)
+        return self.with_table(self.fit(x, whole=True)[0].table)
 
     def refitted(self, x: Floats) -> tuple[Self, float]:
         """Return the same with such disparities, of the usual root mean square, and the error of the map then."""

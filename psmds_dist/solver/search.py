@@ -23,6 +23,7 @@ from psmds_dist.core.stress import disparity
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import current_threads
 from psmds_dist.kernels.pairs import DescentPlan, PairKernels, kernels_of
+from psmds_dist.solver.parts import Links, known_pairs, turned, weak_parts
 from psmds_dist.solver.schedule import uniform_half
 
 ROUND = 8
@@ -213,7 +214,9 @@ def search(
     for wanted in _rounds(most):
         pool.run(list(_starts(classical, seed, wanted)))
         if starts is None and early and pool.evidence().agree:
+            pool.turn()
             return pool.outcome()
+    pool.turn()
     for wanted in _rounds(0 if starts or pool.sweeps_only else descents - most):  # sweeps alone leave no basin
         pool.hop(wanted)
     return pool.outcome()
@@ -293,6 +296,22 @@ class _Pool:
         shaken = (self._best._replace(radius=HOP_RADII[k // 2 % len(HOP_RADII)]) for k in which if k % 2)
         self._descend([*(self._moved(k, worst) for k in which if k % 2 == 0), *shaken])
         self.hops += len(which)
+
+    def turn(self) -> None:
+        """Turn parts of the best map that few known pairs join, where gaps leave any."""
+        links = self._links()
+        if links is not None:
+            x = turned(self._best.x, links, generator(self.seed, RandomStream.PARTS))
+            if not np.array_equal(x, self._best.x):
+                self._descend([Descent(self._best.name, x, MOVED_RADIUS)])
+            self.hops += 1
+
+    def _links(self) -> Links | None:
+        """Known pairs between parts, or None where there is one part."""
+        if not (self.rule.gaps or self.rule.weighted):
+            return None
+        labels = weak_parts(known_pairs(self.rows, self.rule))
+        return Links.of(self.rows, labels, self.rule) if labels.any() else None
 
     def _moved(self, key: int, worst: Ints) -> Descent:
         """The best map with some of its worst points turned to random directions."""

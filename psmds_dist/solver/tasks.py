@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psmds_dist.core.layout import Layout
+from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.transformations import BinGrid
 from psmds_dist.core.types import Executor, Floats, Ints, Rows
 from psmds_dist.data.cache import Batch, get_row_cache
 from psmds_dist.kernels.multiply import multiply_squares
 from psmds_dist.kernels.pairs import PLAIN_KERNELS, PairKernels, RuleKernels
+from psmds_dist.solver.parts import known_pairs
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
 
@@ -146,6 +148,31 @@ class SumBins:
             for batch in batches:
                 total += self.kernels.bin_sums(batch.rows, batch.slots, batch.points, self.x, self.grid)
         return total
+
+
+@dataclass(frozen=True)
+class CountLinks:
+    """Number of known pairs of each point with points of another part."""
+
+    rows: CachedRows
+    labels: Ints
+    rule: PairRule
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Ints]:
+        """Return the counts of the points of ``blocks``."""
+        return self.rows.collect(blocks, self._counts)
+
+    def _counts(self, batch: Batch) -> tuple[Ints]:
+        counts = np.empty(batch.points.size, np.int64)
+        for first in range(0, batch.points.size, STRIP):
+            some = slice(first, first + STRIP)
+            other = self.labels[batch.points[some], None] != self.labels
+            counts[some] = np.count_nonzero(known_pairs(batch.rows[batch.slots[some]], self.rule) & other, axis=1)
+        return (counts,)
+
+
+STRIP = 32
+"""Rows of which known pairs are counted at a time."""
 
 
 @dataclass(frozen=True)

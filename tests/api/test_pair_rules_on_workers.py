@@ -26,6 +26,22 @@ def test_pairs_and_weights_in_memory_give_the_same_bits_on_workers(client):
     assert here.normalized_stress_ == there.normalized_stress_ < 1e-4
 
 
+@pytest.mark.wide
+@pytest.mark.slow
+def test_a_large_matrix_in_two_batches_gives_the_same_bits_on_workers_and_one_thread(client):
+    random = np.random.default_rng(1)
+    t = squareform(pdist(random.random((2200, 2)))).astype(np.float32)
+    t[:1100, 1106:] = t[1106:, :1100] = np.nan
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*are missing")
+        wanted, *others = (
+            PatternSearchMDS(random_state=0, **more).fit(t) for more in ({}, {"cluster": client}, {"n_jobs": 1})
+        )
+    assert wanted.result_.start == "sample"
+    for found in others:
+        np.testing.assert_array_equal(found.embedding_, wanted.embedding_)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ties", ["primary", "secondary"])
 def test_disparities_are_the_same_bits_on_workers_and_streamed(client, ties):

@@ -1,17 +1,11 @@
 """Tables of titres between viruses and sera, missing and censored, against a plain minimiser from many starts."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
 from scipy.spatial import procrustes
 
-PATH = Path(__file__).parents[2] / "examples" / "unfolding.py"
-SPEC = importlib.util.spec_from_file_location("unfolding_example", PATH)
-titres = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(titres)
+from tests.titres import titres
 
 
 def test_a_made_up_table_has_what_a_real_one_has():
@@ -49,5 +43,5 @@ def test_a_small_table_is_mapped_as_well_as_by_many_starts_of_a_minimiser():
 
 
 @pytest.mark.wide
-def test_a_table_of_the_size_of_influenza_is_mapped_as_well_as_by_twelve_starts():
-    assert compare(273, 79, 12, 0) < 0.03
+def test_a_table_of_the_size_of_influenza_is_mapped_as_well_as_by_fifty_starts():
+    assert compare(273, 79, 50, 0) < 0.03

@@ -16,11 +16,13 @@ from tests.benchmarks.landmark import landmark, million, pcoa
 from tests.benchmarks.maps import maps, order
 from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
+from tests.benchmarks.rules import ordinal
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
 from tests.benchmarks.stores import distances, half_size
 from tests.benchmarks.strings import strings
 from tests.benchmarks.text import text
+from tests.benchmarks.titres import titres
 
 Case = Callable[[Settings], list[Record]]
 
@@ -49,6 +51,8 @@ CASES: dict[str, Case] = {
     "pcoa": pcoa,
     "million": million,
     "strings": strings,
+    "titres": titres,
+    "ordinal": ordinal,
     "alternatives": alternatives,
 }
 

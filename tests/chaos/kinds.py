@@ -20,6 +20,9 @@ POINTS = 20_000
 SMALL, LARGE = 1500, 4000
 """Points of the two matrices."""
 
+HOLES = 2200
+"""Points of the one with gaps: as many as begin with a sample."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -58,6 +61,21 @@ STORE_ROOM = 1 << 20, 40 << 20
 KINDS = [
     Kind("exact, random start", "fit {data}/small.zarr {target} --init random --eps 1e-5", MAP_ROOM),
     Kind("exact, automatic start", "fit {data}/large.zarr {target} --max-epochs 15", MAP_ROOM),
+    Kind(
+        "gaps, weights and bounds, a sample",
+        "fit {data}/holes.npy {target} --weights {data}/weights.npy --upper {data}/upper.npy --loss huber",
+        MAP_ROOM,
+    ),
+    Kind(
+        "ordinal with gaps",
+        "fit {data}/some.npy {target} --transformation ordinal --init random --starts 2 --max-epochs 12 --no-polish",
+        MAP_ROOM,
+    ),
+    Kind(
+        "pinned and bounded",
+        "fit {data}/small.zarr {target} --pinned {data}/pinned.npy --bounds -5:5 --starts 2 --max-epochs 12",
+        MAP_ROOM,
+    ),
     Kind("landmarks of points", "landmarks fit {data}/many.npy {target} --metric euclidean -S 150", MAP_ROOM),
     Kind(
         "landmarks of points, panel",
@@ -79,9 +97,28 @@ def prepare(data: Path) -> None:
     np.save(data / "wide.npy", random.normal(size=(LARGE, 64)))
     np.save(data / "small-points.npy", random.normal(size=(SMALL, 12)))
     build(open_points(data / "small-points.npy"), data / "small.zarr", InProcessExecutor())
+    _prepare_rules(data, random)
     large = distances_of(random.normal(size=(LARGE, 12)))
     np.save(data / "large.npy", large)
     build(open_npy(data / "large.npy", "float32"), data / "large.zarr", InProcessExecutor())
+
+
+def _prepare_rules(data: Path, random: np.random.Generator) -> None:
+    """Write matrices with gaps, weights and bounds, and pinned coordinates."""
+    holes = distances_of(random.normal(size=(HOLES, 2)))
+    symmetric = np.triu(random.random((HOLES, HOLES)), 1)
+    symmetric += symmetric.T
+    np.save(data / "weights.npy", 0.5 + symmetric)
+    upper = np.where(symmetric > 0.9, np.inf, holes)
+    holes[symmetric < 0.3] = upper[symmetric < 0.3] = np.nan
+    for values in (holes, upper):
+        np.fill_diagonal(values, 0)
+    np.save(data / "holes.npy", holes)
+    np.save(data / "upper.npy", upper)
+    np.save(data / "some.npy", holes[:SMALL, :SMALL])
+    pinned = np.full((SMALL, 2), np.nan)
+    pinned[::7] = random.normal(size=pinned[::7].shape)
+    np.save(data / "pinned.npy", pinned)
 
 
 def distances_of(points: np.ndarray) -> np.ndarray:

@@ -3,8 +3,11 @@
 import re
 
 import numpy as np
+import pytest
+from click.testing import CliRunner
 
-from tests.cli.commands import N, refused, run
+from psmds_dist.cli.app import main
+from tests.cli.commands import IDS, N, refused, run
 
 
 def test_plan_of_a_store(place):
@@ -60,3 +63,96 @@ def test_plan_without_data():
 def test_plan_tells_one_size_of_the_rows():
     rows = re.findall(r"rows +([0-9.]+ MiB)", run("plan", "-N", 1000, "--memory-limit", "1GB"))
     assert rows == ["3.8 MiB"] * 2
+
+
+@pytest.fixture
+def rules(place):
+    """Matrices beside that of the user, and pinned coordinates."""
+    square = np.load("square.npy")
+    np.save("w.npy", np.ones_like(square))
+    np.save("upper.npy", square + 1)
+    np.save("few.npy", np.ones((N - 1, N - 1)))
+    pinned = np.full((N, 2), np.nan)
+    pinned[:5] = 0.25
+    np.save("pinned.npy", pinned)
+    np.save("all.npy", np.zeros((N, 2)))
+    (place / "ids.txt").write_text("\n".join(IDS) + "\n", encoding="utf-8")
+    return place
+
+
+def outcome(*arguments):
+    """Exit code, standard output, and the last line of standard error."""
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    return result.exit_code, result.stdout, (result.stderr.strip().splitlines() or [""])[-1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--weights", "w.npy"],
+        ["--weights", "w.npy", "--upper", "upper.npy"],
+        ["--loss", "huber"],
+        ["--transformation", "ordinal", "--ties", "secondary"],
+        ["--bounds", "0:1", "--bounds", "-1:1"],
+        ["--pinned", "pinned.npy", "--weights", "w.npy", "--loss", "absolute"],
+    ],
+    ids=lambda options: " ".join(map(str, options)),
+)
+def test_a_plan_asks_for_as_much_memory_as_a_run(rules, options):
+    code, _, sentence = outcome("plan", "square.npy", *options, "--memory-limit", "1 kB")
+    assert code == 1
+    needed = re.search(r"--memory-limit\) to ([0-9.]+ [KM]iB)", sentence)[1]
+    assert outcome("fit", "square.npy", "m.zarr", *options, "--memory-limit", "1 kB", "-q") == (1, "", sentence)
+    told = run("plan", "square.npy", *options, "--memory-limit", needed)
+    assert f"least that works   {needed} per worker" in told
+    run("fit", "square.npy", "m.zarr", *options, "--memory-limit", needed, "--max-epochs", 1, "-q")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--weights", "few.npy"],
+        ["--weights", "no.npy"],
+        ["--loss", "cubic"],
+        ["--weight-power", 9],
+        ["--upper", "upper.npy", "--weight-power", -1],
+        ["--transformation", "ordinal", "--weights", "w.npy"],
+        ["--transformation", "best"],
+        ["--ties", "secondary"],
+        ["--transformation", "ratio", "--bounds", "0:"],
+        ["--bounds", "1:0"],
+        ["--bounds", "0:1", "--bounds", "0:1", "--bounds", "0:1"],
+        ["--pinned", "all.npy"],
+        ["--pinned", "few.npy"],
+        ["--pinned", "pinned.npy", "--bounds", "1:2"],
+        ["-L", N],
+        ["-L", 0],
+        ["--ids", "few.npy"],
+    ],
+    ids=lambda options: " ".join(map(str, options)),
+)
+def test_a_plan_refuses_what_a_run_refuses_in_the_same_sentence(rules, options):
+    sentence = refused("plan", "square.npy", *options)
+    assert refused("fit", "square.npy", "m.zarr", *options, "-q") == sentence
+
+
+def test_rules_are_forecast(rules):
+    def passes(*options):
+        return int(re.search(r"passes +(\d+)", run("plan", *options))[1])
+
+    plain = passes("square.npy")
+    assert passes("square.npy", "--loss", "absolute") < plain  # no polish
+    assert passes("square.npy", "--pinned", "pinned.npy") > 4 * plain  # eight solves, each from its own start
+    many = ("--points", 20_000)
+    fitted = run("plan", *many, "--transformation", "ordinal", "--memory-limit", "1 GB")
+    assert "fits of disparities" in fitted
+    assert "polish at the end" in fitted
+    assert passes(*many) < passes(*many, "--bounds", "0:") < passes(*many, "--loss", "huber")
+
+
+def test_rules_that_need_data_or_exact_mode_are_told(rules):
+    assert "are files that belong to MATRIX; give it" in refused("plan", "-N", 100, "--weights", "w.npy")
+    assert "--dtype and --ids are about MATRIX" in refused("plan", "-N", 100, "--dtype", "float64")
+    assert "or --landmarks" in refused("plan", "-N", 100, "-S", 10, "--loss", "huber")
+    assert "or --landmarks" in refused("plan", "-N", 100, "-S", 10, "--bounds", "0:")
+    assert "bounds must have the lower one first" in refused("plan", "-N", 100, "--bounds", "1:0")

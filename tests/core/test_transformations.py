@@ -20,7 +20,7 @@ from psmds_dist.core.transformations import (
     knots_of,
     transformation_of,
 )
-from psmds_dist.kernels.bins import bin_sums, locate
+from psmds_dist.kernels.bins import Guide, bin_sums, locate
 
 KINDS = [("ratio", ""), ("interval", ""), ("spline", ""), ("ordinal", "primary"), ("ordinal", "secondary")]
 
@@ -48,7 +48,7 @@ def fitted(t: np.ndarray, x: np.ndarray, name: str, ties: str) -> tuple[np.ndarr
     n, kind = len(x), transformation_of(name, ties)
     knots, _ = knots_of(t)
     rows = squareform(t)
-    locate(rows, knots, kind.stepwise)
+    locate(rows, Guide.of(knots), kind.stepwise)
     grid = BinGrid.of(kind, knots.size, np.ascontiguousarray(x.T), 2.0)
     every = np.arange(n)
     totals = bin_sums(rows, every, every, np.ascontiguousarray(x.T), grid.shape, 2.0, SPREAD, grid.unit)
@@ -89,14 +89,36 @@ def test_positions_are_those_of_a_search_among_knots() -> None:
     knots = np.unique(np.concatenate([random.random(50) ** 8, [3.0, 1000.0]]))
     given = np.concatenate([knots, random.random(500) ** 6, [2000.0, np.nan, 0.0]])
     rows = given[None].copy()
-    locate(rows, knots, True)
+    locate(rows, Guide.of(knots), True)
     wanted = np.maximum(np.searchsorted(knots, given[:-2], side="right") - 1, 0)
     np.testing.assert_array_equal(rows[0, :-2], wanted)
     assert np.isnan(rows[0, -2])
     rows = given[None].copy()
-    locate(rows, knots, False)
+    locate(rows, Guide.of(knots), False)
     inside = (given >= knots[0]) & (given <= knots[-1])
     np.testing.assert_allclose(np.interp(rows[0, inside], np.arange(knots.size), knots), given[inside], rtol=1e-12)
+
+
+@pytest.mark.parametrize("outlier", [1.0, 1e9])
+def test_positions_among_crowded_knots_are_right(outlier: float) -> None:
+    random = np.random.default_rng(10)
+    values = random.random(5000).astype("f4") ** 4
+    knots = np.append(np.unique(values[:900]).astype(float), outlier)
+    rows = values[None].copy()
+    locate(rows, Guide.of(knots), True)
+    np.testing.assert_array_equal(rows[0], np.maximum(np.searchsorted(knots, values, side="right") - 1, 0))
+
+
+def test_sums_are_those_over_all_ordered_pairs() -> None:
+    random = np.random.default_rng(11)
+    x, every = random.standard_normal((2, 40)), np.arange(40)
+    rows = squareform(np.where(random.random(780) < 0.2, np.nan, np.floor(6 * random.random(780))))
+    pairs, d, dd = np.moveaxis(bin_sums(rows, every, every, x, (6, 1, 3), 1.0, SPREAD, 2.0**40)[:, 0], -1, 0)
+    known = ~np.isnan(rows) & ~np.eye(40, dtype=bool)
+    distances = squareform(pdist(x.T))
+    np.testing.assert_array_equal(pairs, [np.sum(known & (rows == k)) for k in range(6)])
+    np.testing.assert_allclose(d / 2.0**40, [distances[known & (rows == k)].sum() for k in range(6)])
+    assert dd.sum() / 2.0**40 == pytest.approx(np.sum(distances[known] ** 2))
 
 
 def test_sums_are_the_same_bits_in_any_order_of_rows() -> None:

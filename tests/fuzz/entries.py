@@ -1,8 +1,8 @@
 """All entries by name."""
 
-from tests.fuzz import commands, damage, library
+from tests.fuzz import commands, damage, library, rules
 
-ENTRIES = {**library.ENTRIES, **commands.ENTRIES, **damage.ENTRIES}
+ENTRIES = {**library.ENTRIES, **rules.ENTRIES, **commands.ENTRIES, **damage.ENTRIES}
 
 SHARE = {
     "PatternSearchMDS.fit": 3,

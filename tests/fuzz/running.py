@@ -17,6 +17,7 @@ from tests.fuzz.choosing import Seeded
 from tests.fuzz.entries import ENTRIES, SHARE
 from tests.fuzz.judging import FuzzFailure, own_folder
 from tests.fuzz.library import small_matrix
+from tests.fuzz.rules import compile_rules
 
 HANG = 20
 """Seconds after which a case counts as hanging."""
@@ -81,6 +82,7 @@ def compile_kernels() -> None:
         PatternSearchMDS(dims, dtype=dtype, radius_tol=1.0, random_state=0).fit(t)
         for refine in ("panel", "full"):
             LandmarkMDS(dims, dtype=dtype, n_landmarks=12, refine=refine, n_init=1, random_state=0).fit(t)
+    compile_rules()
 
 
 def _hang(signum: int, frame: FrameType | None) -> None:

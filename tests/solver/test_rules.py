@@ -78,14 +78,6 @@ def test_other_starts_recover_them_as_well(init):
     assert procrustes(points, found.embedding)[2] < 1e-6
 
 
-def test_two_batches_with_a_few_bridges_are_recovered():
-    points, pairs = planar(120, 0.0, seed=2)
-    pairs.low[:60, 66:] = np.nan
-    pairs.low[66:, :60] = np.nan
-    found = searched(pairs, SolverConfig(rule=PairRule(gaps=True)))
-    assert procrustes(points, found.embedding)[2] < 1e-6
-
-
 @pytest.mark.parametrize(("loss", "bound"), [("huber", 1.5), pytest.param("absolute", 2, marks=pytest.mark.wide)])
 def test_robust_losses_survive_garbage(loss, bound):
     """Normal noise makes least absolute errors vary pi / 2 times as much as least squares."""
