@@ -5,7 +5,9 @@ import gzip
 import io
 import lzma
 import os
+import pickle
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +21,9 @@ from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import InputError, PatternSearchMDS, open_rows
 from psmds_dist.data.opening import open_matrix
-from psmds_dist.data.readers import cells, unpacked
+from psmds_dist.data.readers import cells, table, triangle, unpacked
+from psmds_dist.data.readers import matrix as reading_text
+from psmds_dist.data.readers.text import TextFile
 from psmds_dist.data.store import describe
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
@@ -466,6 +470,54 @@ def test_memory_stays_bounded(tmp_path):
     tracemalloc.stop()
     assert peak < source.read_profile.scratch_bytes
     assert source.read_profile.scratch_bytes < 1.2 * len(text.getvalue())  # 36 MB
+
+
+def test_the_index_of_a_table_keeps_no_text(tmp_path):
+    import tracemalloc
+
+    text = io.StringIO()
+    np.savetxt(text, matrix_of(500), delimiter=",")
+    path = written(tmp_path, text.getvalue())
+    tracemalloc.start()
+    index = table.read_index(TextFile(path), cells.Dialect(","))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert index.n == 500
+    assert peak < 0.15 * len(text.getvalue())  # 6 MB
+
+
+def test_parsing_loads_no_pandas():
+    pytest.importorskip("pyarrow")
+    code = (
+        "import sys; from psmds_dist.data.readers.cells import numbers; "
+        "assert str(numbers(b'1\\n\\nNA\\n2')) == '[ 1. nan nan  2.]'; assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("cut", ["lower", "lower, diagonal", "upper", "upper, diagonal"])
+def test_any_rows_of_a_triangle(tmp_path, monkeypatch, cut):
+    """A triangle is cut into panels of columns, of which some rows are read at a time."""
+    n = 150
+    matrix, ids = matrix_of(n), [f"p{k}" for k in range(n)]
+    if "diagonal" in cut:
+        np.fill_diagonal(matrix, np.arange(n))
+    monkeypatch.setattr(triangle, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(reading_text, "PARSED_BYTES", 5000)
+    opened = open_matrix(written(tmp_path, phylip(matrix, ids, CUTS[cut](n))), "float64")
+    source = pickle.loads(pickle.dumps(opened))
+    assert source.read_profile.rows_per_chunk == 16
+    for lo, hi in [(0, n), (0, 1), (n - 1, n), (5, 9), (16, 32), (20, 100), (140, n)]:
+        out = np.empty((hi - lo, n), source.dtype)
+        source.read(lo, hi, out)
+        np.testing.assert_array_equal(out, matrix[lo:hi])
+
+
+def test_a_triangle_that_is_cut_short_while_it_is_read_is_told(tmp_path):
+    source = open_matrix(written(tmp_path, phylip(matrix_of(40), [f"p{k}" for k in range(40)], CUTS["lower"](40))))
+    os.truncate(source.source.path, 100)
+    with pytest.raises(InputError, match="was cut short while it was read"):
+        all_rows(source)
 
 
 # garbled files -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ STRICT_NAME = 10
 _WORD = re.compile(rb"\S*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Record:
     """The line of a sequence, with those that continue it."""
 
