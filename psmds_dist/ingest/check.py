@@ -382,11 +382,11 @@ class Judgement:
         )
 
     def _similarities(self) -> str:
-        if not self._similarity_check.of_similarities:
+        diagonal = np.where(np.isfinite(self._diagonal_entries), self._diagonal_entries, 0)  # others are told by others
+        if not self._similarity_check.of_similarities or not diagonal.any():
             return ""
         signed = self.scan.invalid("negative") is not None
-        points = np.arange(self.scan.n)
-        return like_similarities("the matrix", points, self._diagonal_entries, self.scan.rms, signed, self.ids)
+        return like_similarities("the matrix", np.arange(self.scan.n), diagonal, self.scan.rms, signed, self.ids)
 
     def _negative(self) -> str:
         invalid = self._invalid("negative")

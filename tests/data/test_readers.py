@@ -364,6 +364,48 @@ def test_damaged_text_is_told_with_its_line(tmp_path, name):
     assert not (tmp_path / "m.zarr").exists()
 
 
+LOWER = "0.0\n1.5\t0.0\n2.5\t3.5\t0.0\n4.5\t5.5\t6.5\t0.0\n"
+
+
+def test_a_triangle_that_lost_its_first_line_has_no_names(tmp_path):
+    check(
+        written(tmp_path, LOWER),
+        np.array([[0, 1.5, 2.5, 4.5], [1.5, 0, 3.5, 5.5], [2.5, 3.5, 0, 6.5], [4.5, 5.5, 6.5, 0]]),
+        None,
+    )
+    with pytest.raises(InputError, match=r"has 2 numbers in line 1 instead of"):
+        open_matrix(written(tmp_path, LOWER[4:]))
+
+
+def test_a_word_in_the_first_column_of_numbers_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"has '2\.5#' instead of a number in line 3"):
+        all_rows(open_matrix(written(tmp_path, LOWER.replace("2.5", "2.5#"))))
+
+
+def test_the_first_row_of_a_triangle_is_no_heading(tmp_path):
+    with pytest.raises(InputError, match="has 3 numbers in line 1 instead of 4"):
+        open_matrix(written(tmp_path, "0.0\t1.5\t2.54.5\n0.0\t3.5\t5.5\n0.0\t6.5\n0.0\n".replace("2.54.5", "25e4")))
+
+
+def test_quotes_are_around_numbers_only(tmp_path):
+    matrix = matrix_of(3)
+    text = "\n".join(",".join(f'"{value!r}"' for value in row) for row in matrix.tolist())
+    check(written(tmp_path, text), matrix, None)
+    for quoted in ('1"5', '"1.5', '15"'):
+        with pytest.raises(InputError):
+            all_rows(open_matrix(written(tmp_path, f"0,1.5,2.5\n1.5,0,3.5\n2.5,{quoted},0\n")))
+
+
+def test_the_ten_characters_of_a_strict_name_are_no_numbers(tmp_path):
+    """A line with other delimiters would be taken for a name and what is left of its numbers."""
+    lines = ["3", "C3|0.0", "D4 89.0 41|0.0", "E5 1.0 412.0 0.0"]
+    with pytest.raises(InputError):
+        all_rows(open_matrix(written(tmp_path, "\n".join(lines))))
+    tabs = ["3", "C3\t0.0", "D4|896.0|0.0", "E5\t1.000\t42.0 0.0"]
+    with pytest.raises(InputError):
+        all_rows(open_matrix(written(tmp_path, "\n".join(tabs))))
+
+
 def test_twin_rows_are_refused_by_name(tmp_path):
     path = written(tmp_path, "a,0,1,2\nb,1,0,3\na,2,3,0\n")
     with pytest.raises(InputError, match="has the id 'a' twice, for points 0 and 2"):

@@ -219,6 +219,7 @@ FAULTS = {
         r"2 infinite entries as float(32|64), the first in row 5 \(id 'p5'\), column 6",
     ),
     "minus infinite": (with_entries((5, 6, -np.inf)), r"2 infinite entries"),
+    "infinite on the diagonal": (with_entries((5, 5, np.inf)), r"1 infinite entry as float(32|64), .* row 5"),
     "all kinds": (
         with_entries((1, 2, np.inf), (3, 4, np.nan), (9, 9, 0.5), (6, 5, -0.25)),
         r"2 infinite entries.* 2 negative entries, the lowest in row 5 .*diagonal is not zero in 1 of",

@@ -18,6 +18,8 @@ MISSING = ("", "NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", 
 
 _MISSING_LINE = re.compile(rb"(?m)^[ \t]*(?:%s)[ \t]*$" % b"|".join(re.escape(word.encode()) for word in MISSING))
 
+_QUOTED_LINE = re.compile(rb'(?m)^[ \t]*"([^"\n]*)"[ \t\r]*$')
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -43,8 +45,8 @@ class Dialect:
 
     def column(self, text: bytes) -> bytes:
         """One cell a line: a single column parses several times faster than as many as there are points."""
-        cells = b"\n".join(text.split()) if self.delimiter is None else text
-        return cells.translate(self._table, b'"')
+        cells = (b"\n".join(text.split()) if self.delimiter is None else text).translate(self._table)
+        return _QUOTED_LINE.sub(rb"\1", cells) if b'"' in cells else cells
 
     def written(self, cell: str) -> str:
         """Return a cell of a column as it is in the text."""

@@ -15,6 +15,8 @@ STRICT_NAME = 10
 """Characters of a name that may hold blanks."""
 
 _WORD = re.compile(rb"\S*")
+_IN_NUMBER = re.compile(rb"[0-9.+-]{2}")
+"""End of a strict name and the character after it, where both belong to one number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +50,22 @@ class _Record:
         words = self.words + len(self.name.split()) - len(name.split()) + joined
         return name, Row(self.line, self.start + len(name), self.end, words)
 
+    def likely_strict(self) -> tuple[bytes, Row] | None:
+        """The same, unless ten characters end in the middle of what is no name: after a tab, or in a number."""
+        name = self.head[:STRICT_NAME]
+        in_number = _IN_NUMBER.fullmatch(self.head[STRICT_NAME - 1 :]) is not None and b" " in name.strip()
+        return None if b"\t" in name or in_number else self.strict()
+
     def continued(self, line: Line) -> _Record:
         """The same with another line of numbers."""
         words = len(line.text.split())
         return replace(self, end=line.end, words=self.words + words, tabs=False)
 
 
-Rule = Callable[[_Record], tuple[bytes, Row]]
+Rule = Callable[[_Record], tuple[bytes, Row] | None]
 
 
-def read_index(file: TextFile, rules: Sequence[Rule] = (_Record.relaxed, _Record.strict)) -> Index:
+def read_index(file: TextFile, rules: Sequence[Rule] = (_Record.relaxed, _Record.likely_strict)) -> Index:
     """Find the rows of a PHYLIP matrix, square or a triangle, and their names.
 
     Parameters
@@ -80,8 +88,8 @@ def read_index(file: TextFile, rules: Sequence[Rule] = (_Record.relaxed, _Record
             f"{file.path} announces {count} sequences and has lines of {len(records)}; the file may be cut short. "
             "Write it again."
         )
-    split = [[rule(record) for record in records] for rule in rules]
-    found = next(filter(_is_sound, split), split[0])
+    split = [[entry for record in records if (entry := rule(record))] for rule in rules]
+    found = next((entries for entries in split if len(entries) == count and _is_sound(entries)), split[0])
     rows = [row for _, row in found]
     tabs = found is split[0] and all(record.tabs for record in records)
     names = [as_name(name, file.path, row.line) for name, row in found]

@@ -188,14 +188,18 @@ def _parts(entries: Sequence[_Entry], heading: Sequence[str], dialect: Dialect) 
     """Whether the first line is a heading, and whether the first cells are names.
 
     What is no number is a name. Where names may be numbers, the matrix is what has a form; so a table of numbers alone
-    has no names if it is square, unless its first cell is empty.
+    has no names if it is square, unless its first cell is empty. Fractions are no heading, and without one no names: a
+    triangle that has lost its first line, or has a word in its first column, would look like a smaller one with names.
     """
     worded = any(not _is_value(cell, dialect) for cell in heading[1:]) and len(entries) > 1
     headings = [True] if worded or (len(heading) > 1 and not heading[0]) else [False, True]
+    if not worded and _are_fractions(heading) and is_number(heading[0].replace(",", ".")):
+        headings = [False]
+    fractions = _are_fractions([_text(entry.first) for entry in entries])
     found = [
         (has_heading, named)
         for has_heading, named in product(headings, [False, True])
-        if named or not _has_words(entries[has_heading:], dialect)
+        if (has_heading or not fractions if named else fractions or not _has_words(entries[has_heading:], dialect))
     ]
     fitting = (parts for parts in found if fitting_form([entry.row(parts[1]) for entry in entries[parts[0] :]]))
     return next(fitting, found[0])
@@ -215,6 +219,12 @@ def _require_heading(heading: Sequence[str], line: int, path: str, dialect: Dial
 
 def _has_words(entries: Sequence[_Entry], dialect: Dialect) -> bool:
     return not all(_is_value(_text(entry.first).strip(), dialect) for entry in entries)
+
+
+def _are_fractions(cells: Sequence[str]) -> bool:
+    """Whether most cells are numbers that are not whole."""
+    numbers = [cell.strip().replace(",", ".") for cell in cells]
+    return 2 * sum(is_number(cell) and not cell.isdecimal() for cell in numbers) > len(numbers)
 
 
 def _cells(line: bytes, dialect: Dialect) -> list[str]:
