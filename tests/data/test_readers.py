@@ -406,6 +406,16 @@ def test_the_ten_characters_of_a_strict_name_are_no_numbers(tmp_path):
         all_rows(open_matrix(written(tmp_path, "\n".join(tabs))))
 
 
+def test_a_tab_among_blanks_is_in_no_name(tmp_path):
+    with pytest.raises(InputError, match=r"in line 3"):
+        open_matrix(written(tmp_path, "3\na 1.5 2.5\nb 3.\t25\nc\n"), format="phylip")
+    with pytest.raises(InputError):
+        open_matrix(written(tmp_path, "4\na 1.5 2.5 4.5\nb 3.\t25 5.5\nc 6.5\nd\n"))
+    matrix = matrix_of(4)
+    rows = [f"Homo {k}\t" + " ".join(map(repr, row)) for k, row in enumerate(matrix.tolist())]
+    check(written(tmp_path, "\n".join(["4", *rows])), matrix, ["Homo 0", "Homo 1", "Homo 2", "Homo 3"])
+
+
 def test_twin_rows_are_refused_by_name(tmp_path):
     path = written(tmp_path, "a,0,1,2\nb,1,0,3\na,2,3,0\n")
     with pytest.raises(InputError, match="has the id 'a' twice, for points 0 and 2"):

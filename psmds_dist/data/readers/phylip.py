@@ -38,10 +38,18 @@ class _Record:
     tabs: bool
     """Whether a single tab is before each of them."""
 
+    tabbed: bool
+    """Whether a tab is before the first of them."""
+
     def relaxed(self) -> tuple[bytes, Row]:
         """Name and numbers, where blanks or a tab end the name."""
         first = self.start + len(self.name) + (self.tabs and self.words > 0)
         return self.name, Row(self.line, first, self.end, self.words)
+
+    def blank(self) -> tuple[bytes, Row]:
+        """Name and numbers, where the first blank or tab ends the name."""
+        first, *others = self.name.split() or [b""]
+        return first, Row(self.line, self.start + len(first), self.end, self.words + len(others))
 
     def strict(self) -> tuple[bytes, Row]:
         """Name and numbers, where the name has ten characters, whatever they are."""
@@ -88,10 +96,12 @@ def read_index(file: TextFile, rules: Sequence[Rule] = (_Record.relaxed, _Record
             f"{file.path} announces {count} sequences and has lines of {len(records)}; the file may be cut short. "
             "Write it again."
         )
+    if rules[0] is _Record.relaxed and not all(record.tabbed for record in records if record.words):
+        rules = [_Record.blank, *rules[1:]]  # a single tab among blanks is in no name
     split = [[entry for record in records if (entry := rule(record))] for rule in rules]
     found = next((entries for entries in split if len(entries) == count and _is_sound(entries)), split[0])
     rows = [row for _, row in found]
-    tabs = found is split[0] and all(record.tabs for record in records)
+    tabs = rules[0] is _Record.relaxed and found is split[0] and all(record.tabs for record in records)
     names = [as_name(name, file.path, row.line) for name, row in found]
     return Index(rows, Dialect("\t" if tabs else None), form_of(rows, file.path), names)
 
@@ -135,4 +145,6 @@ def _record(line: Line) -> _Record:
     rest = text[len(name) :]
     tabs = b" " not in rest
     words = rest.count(b"\t") if tabs else len(rest.split())
-    return _Record(line.number, line.start, line.start + len(text), name, text[: STRICT_NAME + 1], words, tabs)
+    return _Record(
+        line.number, line.start, line.start + len(text), name, text[: STRICT_NAME + 1], words, tabs, tab >= 0
+    )
