@@ -21,6 +21,13 @@ def test_entry(entry, data):
         assert ENTRIES[entry](Drawn(data), folder) in ("right", "refused")
 
 
+def test_some_files_of_other_programs():
+    done = run_batch("files of other programs", 0, range(40))
+    assert not done.faults
+    assert done.ends["right"] > 5
+    assert done.ends["refused"] > 5
+
+
 def test_a_case_is_a_function_of_its_seed():
     one, same, other = (Seeded(*key) for key in ((3, "ids", 5), (3, "ids", 5), (3, "ids", 6)))
     drawn = [[chooser.number(0, 10**9) for _ in range(4)] for chooser in (one, same, other)]

@@ -416,6 +416,13 @@ def test_a_tab_among_blanks_is_in_no_name(tmp_path):
     check(written(tmp_path, "\n".join(["4", *rows])), matrix, ["Homo 0", "Homo 1", "Homo 2", "Homo 3"])
 
 
+@pytest.mark.parametrize("count", ["1e999", "x", "-3"])
+def test_a_damaged_count_is_no_point(tmp_path, count):
+    text = phylip(matrix_of(4), list("abcd"), CUTS["lower, diagonal"](4))
+    with pytest.raises(InputError, match="line 1 did not belong to it; it must be the number of sequences"):
+        open_matrix(written(tmp_path, text.replace("4", count, 1)))
+
+
 def test_twin_rows_are_refused_by_name(tmp_path):
     path = written(tmp_path, "a,0,1,2\nb,1,0,3\na,2,3,0\n")
     with pytest.raises(InputError, match="has the id 'a' twice, for points 0 and 2"):

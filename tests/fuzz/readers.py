@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import pdist, squareform
@@ -39,6 +40,9 @@ AWKWARD = ["0101", "NA", "1e5", "é中", "#9", "-1", "null", "1_000", "=1+1", "i
 QUOTED = ["x,y", "p;q", 'say "hi"', "a\tb"]
 WORDS = ["x", "1..2", "0x1A", "1,5", "--", "#DIV/0!", "inf", "-inf", "1e999", "9" * 400, "1_0", "NaN", "", "NA", "-1"]
 MISSING = {"", "NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "<NA>"}
+
+
+Damage = Callable[[Chooser, "Made"], bytes]
 
 
 class Found(NamedTuple):
@@ -60,6 +64,9 @@ class Made:
     format: str | None = None
     delimiter: str = ""
     """Of a text file that can be damaged by lines and cells."""
+
+    damages: tuple[Damage, ...] = ()
+    """What can be done to it; by default everything."""
 
 
 # what is written -----------------------------------------------------------------------------------------------------
@@ -283,11 +290,54 @@ def _of_sparse(content: bytes) -> Found:
     return Found(found, None)
 
 
-FORMATS = (table, table, table, phylip, phylip, tsplib, pairs, npy, npz)
+def strict(choose: Chooser, matrix: np.ndarray) -> Made:
+    """A square matrix of PHYLIP whose names have ten characters."""
+    n = len(matrix)
+    names = [f"{k} {name}"[:10].strip() for k, name in enumerate(_names(choose, n, []))]
+    rows = [f"{name:10}{' '.join(map(repr, row))}" for name, row in zip(names, matrix.tolist(), strict=True)]
+
+    def parse(content: bytes) -> Found:
+        first, *lines = [line for line in _lines(content) if line.strip()]
+        if int(first) != len(lines) or any(line[:1].isspace() for line in lines):
+            raise ValueError("count")
+        cells = [[_number(cell) for cell in line[10:].split()] for line in lines]
+        return Found(_filled(cells, "square"), [line[:10].strip() for line in lines])
+
+    return Made("strict PHYLIP", "\n".join([str(n), *rows, ""]).encode(), parse, "phylip-strict", " ")
+
+
+def of_r(choose: Chooser, matrix: np.ndarray) -> Made:
+    """What R prints of distances: a triangle in columns, the names above it and beside it."""
+    names = [f"n{k}" for k in range(len(matrix))]
+    lines = [" ".join(["", *names[:-1]])]
+    lines += [" ".join([names[k], *map(repr, matrix[k, :k].tolist())]) for k in range(1, len(matrix))]
+
+    def parse(content: bytes) -> Found:
+        heading, *rows = [line.split() for line in _lines(content) if line.strip()]
+        names = [heading[0], *(row[0] for row in rows)]
+        if names[:-1] != heading or len(set(names)) < len(names):
+            raise ValueError("names")
+        return Found(_filled([[], *([_number(cell) for cell in row[1:]] for row in rows)], "lower"), names)
+
+    return Made("triangle of R", "\n".join([*lines, ""]).encode(), parse, None, " ")
+
+
+def hdf5(choose: Chooser, matrix: np.ndarray) -> Made:
+    """A file of UniFrac, which can be cut short only: the library may loop in a damaged one, and tests no checksums."""
+    file, names = io.BytesIO(), _names(choose, len(matrix), QUOTED)
+
+    def parse(content: bytes) -> Found:
+        with h5py.File(io.BytesIO(content)) as found:
+            return Found(found["matrix"][:], [name.decode() for name in found["order"][:]])
+
+    with h5py.File(file, "w") as written:
+        written["matrix"], written["order"] = matrix, [name.encode() for name in names]
+    return Made("HDF5", file.getvalue(), parse, damages=(cut_short,))
+
+
+FORMATS = (table, table, table, phylip, phylip, strict, of_r, tsplib, pairs, npy, npz, hdf5)
 
 # how it is damaged ---------------------------------------------------------------------------------------------------
-
-Damage = Callable[[Chooser, Made], bytes]
 
 
 def _at(choose: Chooser, content: bytes) -> int:
@@ -448,14 +498,14 @@ def read_file(choose: Chooser, folder: Path) -> str:
     """A file into a store, by its content or by the name of its format."""
     n = seldom(choose, choose.number(3, 7), [1, 2, 12], 8)
     form = choose.pick(FORMATS)
-    made = form(choose, _matrix(choose, max(n, 3) if form is pairs else n))
+    made = form(choose, _matrix(choose, max(n, 3) if form in (pairs, of_r) else n))
     written = made.parse(made.content)
     if choose.number(1, 4) == 1:
         what, content = as_meant(choose, made)
         verdict = Verdict.RIGHT if n > 2 else Verdict.EITHER
         right = [written]
     else:
-        damage = choose.pick(IN_TEXT if made.delimiter else ANY)
+        damage = choose.pick(made.damages or (IN_TEXT if made.delimiter else ANY))
         what, content = damage.__name__, damage(choose, made)
         if made.delimiter and choose.number(1, 6) == 6:
             what, content = f"{what}, compressed", choose.pick([gzip.compress, lzma.compress])(content)

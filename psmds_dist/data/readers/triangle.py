@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from psmds_dist.core.arrays import fill
-from psmds_dist.core.errors import DamagedDataError
+from psmds_dist.core.errors import DamagedDataError, InputError
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, Rows
-from psmds_dist.data.readers.index import Index
+from psmds_dist.data.readers.index import LOWER, Index
 from psmds_dist.data.readers.matrix import TextMatrix
 
 PIECE_BYTES = 1_000_000
@@ -171,13 +171,26 @@ def write_triangle(text: TextMatrix, path: Path, dtype: np.dtype[Any], content: 
     InputError
         When a cell is no number.
     """
-    panels = panels_of(text.index, dtype)
+    panels, apart = panels_of(text.index, dtype), False
     with path.open("wb") as file:
         file.truncate(panels.nbytes)
         for first, last, found in text.read(0, panels.n):
             left, rows = _dense(text.index, first, last, found, dtype)
             _write(panels, first, left, rows, file.fileno())
+            ends = np.cumsum([row.cells for row in text.index.rows[first:last]])
+            apart = apart or bool(found[ends[ends > 0] - 1].any())
+    if not apart and panels.n > 2 and text.index.form is LOWER:
+        raise _shifted(text)
     return TriangleRows(str(path), panels, dtype, content)
+
+
+def _shifted(text: TextMatrix) -> InputError:
+    """Error about a triangle whose diagonal is taken for the distances of neighbours, since a line is before it."""
+    first = text.index.rows[0].line
+    return InputError(
+        f"{text.file.path} has a zero at the end of each row of a lower triangle, as if line {first} did not belong to "
+        "it; it must be the number of sequences in a PHYLIP matrix, otherwise remove it."
+    )
 
 
 def panels_of(index: Index, dtype: np.dtype[Any]) -> Panels:
