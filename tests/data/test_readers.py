@@ -387,6 +387,11 @@ def test_the_first_row_of_a_triangle_is_no_heading(tmp_path):
         open_matrix(written(tmp_path, "0.0\t1.5\t2.54.5\n0.0\t3.5\t5.5\n0.0\t6.5\n0.0\n".replace("2.54.5", "25e4")))
 
 
+def test_a_word_in_the_first_row_of_a_triangle_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"has '2\.-' instead of a number in line 1, number 3"):
+        all_rows(open_matrix(written(tmp_path, "0.0\t1.5\t2.-\t4.5\n0.0\t3.5\t5.5\n0.0\t6.5\n0.0\n")))
+
+
 def test_quotes_are_around_numbers_only(tmp_path):
     matrix = matrix_of(3)
     text = "\n".join(",".join(f'"{value!r}"' for value in row) for row in matrix.tolist())

@@ -193,7 +193,7 @@ def _parts(entries: Sequence[_Entry], heading: Sequence[str], dialect: Dialect) 
     """
     worded = any(not _is_value(cell, dialect) for cell in heading[1:]) and len(entries) > 1
     headings = [True] if worded or (len(heading) > 1 and not heading[0]) else [False, True]
-    if not worded and _are_fractions(heading) and is_number(heading[0].replace(",", ".")):
+    if _are_fractions(heading) and is_number(heading[0].replace(",", ".")):
         headings = [False]
     fractions = _are_fractions([_text(entry.first) for entry in entries])
     found = [
