@@ -17,7 +17,7 @@ from psmds_dist.api.report import describe_seconds, table
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.layout import Layout, format_bytes, round_up
 from psmds_dist.core.types import InputError
-from psmds_dist.planning.cost import EPOCHS, Estimate, Job, Rates, Stage, exact_stages
+from psmds_dist.planning.cost import EPOCHS, RESOURCES, Estimate, Job, Rates, Stage, exact_stages
 from psmds_dist.planning.memory import (
     AFTERWARDS,
     MemoryRequirement,
@@ -28,6 +28,12 @@ from psmds_dist.planning.memory import (
     require,
     with_polish,
 )
+
+
+SLOW_DISK = 150_000_000
+"""Bytes a second below which streaming a compressed array is faster than a plain one, whatever it holds: of distances
+in 0.7 to 0.9 of the time at 100 MB/s, 1.5 at 300 MB/s; of whole numbers in 0.2 to 0.5, and 1.1
+(``python -m tests.benchmarks --only compressed``)."""
 
 
 class Forecast(Protocol):
@@ -155,7 +161,7 @@ def rows_of(n: int, n_landmarks: int | None, dims: int, itemsize: int = 4) -> Ro
 def report(plan: Plan, job: Job, rates: Rates) -> str:
     """Describe in a few lines what a run takes and what limits it."""
     found = estimate(job, rates)
-    return "\n".join([*_memory(plan, job), "", *_time(found, job), "", _stages(found)])
+    return "\n".join([*_memory(plan, job), "", *_time(found, job), *_advice(found, job, rates), "", _stages(found)])
 
 
 def _memory(plan: Plan, job: Job) -> Sequence[str]:
@@ -184,6 +190,19 @@ def _time(found: Estimate, job: Job) -> Sequence[str]:
         f"time               about {describe_seconds(found.seconds)} ({shares})",
         f"bytes moved        {format_bytes(found.disk_bytes)} read, {network} through the scheduler's link",
         f"saturates first    {found.bottleneck}",
+    )
+
+
+def _advice(found: Estimate, job: Job, rates: Rates) -> Sequence[str]:
+    """Say how less is read, where a run waits for a disk."""
+    if found.bottleneck != RESOURCES["disk"] or job.computed or job.width or job.stored_share < 1:
+        return ()
+    smaller = "a store of two bytes a number halves it (psmds ingest --dtype uint16)"
+    if rates.disk > SLOW_DISK:
+        return (f"to read less       {smaller}",)
+    return (
+        f"to read less       {smaller}; a Zarr array compressed by Blosc is worth it at this speed, most of all",
+        "                   for whole numbers",
     )
 
 

@@ -17,7 +17,7 @@ from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
-from tests.benchmarks.stores import distances, half_size
+from tests.benchmarks.stores import compressed, distances, half_size
 from tests.benchmarks.strings import strings
 from tests.benchmarks.text import text
 
@@ -37,6 +37,7 @@ CASES: dict[str, Case] = {
     "keeping": keeping,
     "distances": distances,
     "half-size": half_size,
+    "compressed": compressed,
     "text": text,
     "planning": planning,
     "scheduler": scheduler,

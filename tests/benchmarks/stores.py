@@ -9,9 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import zarr
+from scipy.spatial.distance import cdist
+from zarr.codecs import BloscCodec
 
 from psmds_dist import InProcessExecutor, build, open_points, open_rows
+from psmds_dist.core.layout import Layout
 from psmds_dist.data.cache import RowCache, stored
+from psmds_dist.data.sources import ArrayRows
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.moves import propose
 from tests.benchmarks.harness import Record, Settings, held, once, show, show_held
@@ -32,7 +37,7 @@ def _folder(settings: Settings) -> tempfile.TemporaryDirectory[str]:
 
 
 def distances(settings: Settings) -> list[Record]:
-    """Euclidean distances of points with 784 features into a store, in turns with NumPy's product of as many numbers."""
+    """Euclidean distances of points with 784 features into a store, in turns with NumPy's product for as many."""
     n = settings.pick(1000, 20_000, 20_000)
     with _folder(settings) as folder:
         x = np.random.default_rng(0).random((n, FEATURES))
@@ -83,6 +88,46 @@ def half_size(settings: Settings) -> list[Record]:
     ]
     show_held(bounds)
     return [*lines, *limited, *bounds]
+
+
+def compressed(settings: Settings) -> list[Record]:
+    """Epochs that stream all rows from a disk of 100 and of 300 MB/s, by compression of the store: Zarr arrays with
+    Blosc (bits shuffled), beside stores of four and of two bytes a number.
+
+    Of distances between points, and of whole numbers such as edit distances, which repeat.
+    """
+    n = settings.pick(1000, 8000, 20_000)
+    points = np.random.default_rng(0).normal(size=(n, 10))
+    lines: list[Record] = []
+    with _folder(settings) as folder:
+        for kind, unit in (("distances", None), ("whole numbers", 0.2)):
+            stores = _written(Path(folder, kind), points, unit)
+            for rate in (100_000_000, 300_000_000):
+                with slow_disk(Path(folder), rate) as slowed:
+                    found = _epochs(f"{rate / 1e6:.0f} MB/s", stores) if slowed else []
+                lines += [{**line, "of": kind, "bytes": _size(stores[k])} for k, line in enumerate(found)]
+    show(lines, what="", of="", disk="", bytes="bytes", seconds=".2f", ratio=".2f")
+    if not lines:
+        print("The disk cannot be slowed down here: that takes Linux, root, and a control group with I/O limits.")
+    return lines
+
+
+def _written(folder: Path, points: np.ndarray, unit: float | None) -> list[Path]:
+    """Distances in stores of ours, and in compressed arrays of Zarr; in whole units where one is given."""
+    matrix = cdist(points, points).astype(np.float32)
+    matrix = matrix if unit is None else np.rint(matrix / np.float32(unit))
+    for dtype in STORED[:2]:
+        build(ArrayRows(matrix), folder / f"{dtype}.zarr", InProcessExecutor(), dtype=dtype)
+    for name in ("lz4", "zstd"):
+        codec = BloscCodec(cname=name, clevel=3, shuffle="bitshuffle")
+        chunks = (Layout(len(matrix)).rows, len(matrix))
+        place = str(folder / f"Blosc {name}.zarr")
+        zarr.create_array(place, data=matrix, chunks=chunks, compressors=[codec])
+    return sorted(folder.iterdir(), key=lambda path: path.name != "float32.zarr")
+
+
+def _size(store: Path) -> int:
+    return sum(file.stat().st_size for file in files_below(store))
 
 
 def _epochs(disk: str, stores: list[Path]) -> list[Record]:

@@ -392,6 +392,12 @@ def test_a_word_in_the_first_row_of_a_triangle_is_told(tmp_path):
         all_rows(open_matrix(written(tmp_path, "0.0\t1.5\t2.-\t4.5\n0.0\t3.5\t5.5\n0.0\t6.5\n0.0\n")))
 
 
+def test_a_heading_in_another_encoding_is_told(tmp_path):
+    text = pd.DataFrame(matrix_of(3), list("abc"), ["a", "b", "é"]).to_csv().encode("latin-1")
+    with pytest.raises(InputError, match=r"not UTF-8 text .* in line 1\)"):
+        open_matrix(written(tmp_path, text))
+
+
 def test_quotes_are_around_numbers_only(tmp_path):
     matrix = matrix_of(3)
     text = "\n".join(",".join(f'"{value!r}"' for value in row) for row in matrix.tolist())

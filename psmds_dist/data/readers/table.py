@@ -76,8 +76,11 @@ def read_index(file: TextFile, dialect: Dialect | None = None) -> Index:
     entries = _without_comments([_entry(line, dialect) for line in _whole(_content(file), dialect)], dialect)
     if not entries:
         raise InputError(f"{file.path} holds no numbers; check how it was written.")
-    heading = _cells(file.pieces([(entries[0].start, entries[0].end)])[0], dialect)
+    [first] = file.pieces([(entries[0].start, entries[0].end)])
+    heading = _cells(first, dialect)
     has_heading, named = _parts(entries, heading, dialect)
+    if has_heading:
+        as_name(first, file.path, entries[0].number)  # it is UTF-8
     if has_heading and named and len(heading) == len(entries):  # with a cell above the names
         _require_heading(heading, entries[0].number, file.path, dialect)
     body = entries[has_heading:]
