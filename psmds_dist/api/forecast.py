@@ -29,7 +29,6 @@ from psmds_dist.planning.memory import (
     with_polish,
 )
 
-
 SLOW_DISK = 150_000_000
 """Bytes a second below which streaming a compressed array is faster than a plain one, whatever it holds: of distances
 in 0.7 to 0.9 of the time at 100 MB/s, 1.5 at 300 MB/s; of whole numbers in 0.2 to 0.5, and 1.1

@@ -398,6 +398,11 @@ def test_a_heading_in_another_encoding_is_told(tmp_path):
         open_matrix(written(tmp_path, text))
 
 
+def test_a_heading_with_other_delimiters_is_no_point(tmp_path):
+    with pytest.raises(InputError, match=r"other delimiters in line 1, ';n0;n1', than below"):
+        open_matrix(written(tmp_path, ";n0;n1\nn1 1.5\nn2 2.5 3.5\n"))
+
+
 def test_quotes_are_around_numbers_only(tmp_path):
     matrix = matrix_of(3)
     text = "\n".join(",".join(f'"{value!r}"' for value in row) for row in matrix.tolist())

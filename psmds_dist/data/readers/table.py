@@ -23,6 +23,7 @@ ENOUGH = 0.6
 
 _QUOTED = re.compile(rb'\s*"((?:[^"]|"")*)"')
 _WORD = re.compile(rb"\s*(\S*)")
+_DELIMITERS = re.compile(r"[,;|\t ]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,18 @@ def read_index(file: TextFile, dialect: Dialect | None = None) -> Index:
     if names and columns and _lacks_first_row(rows, names, columns):
         names, columns = [columns[0], *names], None
         rows = [Row(rows[0].line, rows[0].start, rows[0].start, 0), *rows]
+    if names and rows[0].cells == 0:
+        _refuse_joined(names, rows[0].line, file.path)
     form, (names, order) = form_of(rows, file.path), reconciled(names, columns, file.path)
     if order is not None and form.side is not None and names:
         _refuse_order(names, order, file.path)
     return Index(rows, dialect, form, names, order)
+
+
+def _refuse_joined(names: Sequence[str], line: int, path: str) -> None:
+    """Refuse a heading with other delimiters than the lines below, which looks like the name of a first point."""
+    if set(_DELIMITERS.split(names[0])) & set(names[1:]):
+        raise InputError(f"{path} has other delimiters in line {line}, {names[0][:40]!r}, than below; write one kind.")
 
 
 def _refuse_order(names: Sequence[str], order: Sequence[int], path: str) -> None:
