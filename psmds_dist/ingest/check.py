@@ -412,8 +412,8 @@ class Judgement:
 
     def _asymmetric(self) -> str:
         pair, rms = self._unequal, self.scan.rms
-        if pair is None or self._lone_triangle or self.scan.gaps.one_sided.size:
-            return ""
+        if pair is None or not rms or self._lone_triangle or self.scan.gaps.one_sided.size:
+            return ""  # without a root mean square, all are too small
         missing = 0 in (pair.value, pair.mirrored) or min(pair.value, pair.mirrored) < -self._zero
         i, j = row_name(pair.i, self.ids), row_name(pair.j, self.ids)
         return (

@@ -112,7 +112,7 @@ def _looks_numeric(name):
     return name in cells.MISSING or re.fullmatch(r"[\d.,eE+-]+", name) is not None
 
 
-@pytest.mark.parametrize("ids", [["0101", "2", "3"], ["NA", "1e5", "null"], ["3", "1", "2"]])
+@pytest.mark.parametrize("ids", [["0101", "2", "3"], ["NA", "1e5", "null"], ["3", "1", "2"], ["-1", "nan", "-12"]])
 def test_names_that_look_like_numbers_stay_as_they_are(tmp_path, ids):
     matrix = matrix_of(3)
     for label in ("", "id"):

@@ -663,3 +663,10 @@ def test_scanner_marks_faults_where_they_are():
     )
     assert (scan.infinite.count, scan.infinite.row, scan.infinite.column) == (1, 11, 8)
     assert scan.huge is None
+
+
+def test_asymmetry_among_entries_whose_squares_are_zero_is_no_fault_of_its_own():
+    matrix = np.zeros((6, 6))
+    matrix[1, 2], matrix[2, 1], matrix[3, 4], matrix[4, 3] = 1e-200, 3e-200, 1e-200, 1e-200
+    with pytest.raises(InputError, match=r"at most 3e-200, are too small for the digits of float64"):
+        check_source(ArrayRows(matrix, "float64"), Serial())

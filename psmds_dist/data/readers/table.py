@@ -23,6 +23,7 @@ ENOUGH = 0.6
 
 _QUOTED = re.compile(rb'\s*"((?:[^"]|"")*)"')
 _WORD = re.compile(rb"\s*(\S*)")
+_FRACTION = re.compile(r"[-+]?\d*[.,]\d+([eE][-+]?\d+)?")
 _DELIMITERS = re.compile(r"[,;|\t ]")
 
 
@@ -234,9 +235,8 @@ def _has_words(entries: Sequence[_Entry], dialect: Dialect) -> bool:
 
 
 def _are_fractions(cells: Sequence[str]) -> bool:
-    """Whether most cells are numbers that are not whole."""
-    numbers = [cell.strip().replace(",", ".") for cell in cells]
-    return 2 * sum(is_number(cell) and not cell.isdecimal() for cell in numbers) > len(numbers)
+    """Whether most cells are numbers with a decimal mark."""
+    return 2 * sum(_FRACTION.fullmatch(cell.strip()) is not None for cell in cells) > len(cells)
 
 
 def _cells(line: bytes, dialect: Dialect) -> list[str]:
