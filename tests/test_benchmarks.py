@@ -11,7 +11,7 @@ import pytest
 from psmds_dist import PatternSearchMDS
 from tests import reference
 from tests.benchmarks import __main__ as suite
-from tests.benchmarks import comparison, data
+from tests.benchmarks import comparison, data, machine
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.curves import exponent
 from tests.benchmarks.methods import OURS, PAPER, RANDOM, Map, Method
@@ -218,3 +218,11 @@ def test_a_matrix_of_an_interrupted_run_is_made_anew(monkeypatch, tmp_path):
     expected = reference.distances(np.load(one.points))
     np.testing.assert_allclose(np.load(one.matrix), expected, rtol=1e-6)
     assert sorted(path.name for path in one.points.parent.iterdir()) == ["matrix.npy", "matrix.zarr", "points.npy"]
+
+
+def test_a_disk_that_cannot_be_slowed_down_is_told(tmp_path, monkeypatch):
+    (tmp_path / "blkio").mkdir()
+    monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
+    with machine.slow_disk(tmp_path, 10**6) as slowed:
+        assert not slowed
+    assert [place.name for place in tmp_path.rglob("*")] == ["blkio"]

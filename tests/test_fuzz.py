@@ -39,6 +39,13 @@ def test_a_fit_by_any_rule_is_right_and_resumes_to_the_same_bits(case, tmp_path)
     assert ENTRIES["rules"](Seeded(0, "rules", case), tmp_path) in ("right", "refused")
 
 
+def test_some_files_of_other_programs():
+    done = run_batch("files of other programs", 0, range(40))
+    assert not done.faults
+    assert done.ends["right"] > 5
+    assert done.ends["refused"] > 5
+
+
 def test_a_case_is_a_function_of_its_seed():
     one, same, other = (Seeded(*key) for key in ((3, "ids", 5), (3, "ids", 5), (3, "ids", 6)))
     drawn = [[chooser.number(0, 10**9) for _ in range(4)] for chooser in (one, same, other)]

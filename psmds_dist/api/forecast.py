@@ -25,6 +25,7 @@ from psmds_dist.planning.cost import (
     PLACED_EPOCHS,
     POLISH_PASSES,
     REFITS,
+    RESOURCES,
     ROBUST_EPOCHS,
     Estimate,
     Job,
@@ -41,6 +42,11 @@ from psmds_dist.planning.memory import (
     require,
 )
 from psmds_dist.solver.optimal import FITTED_PAIRS
+
+SLOW_DISK = 150_000_000
+"""Bytes a second below which streaming a compressed array is faster than a plain one, whatever it holds: of distances
+in 0.7 to 0.9 of the time at 100 MB/s, 1.5 at 300 MB/s; of whole numbers in 0.2 to 0.5, and 1.1
+(``python -m tests.benchmarks --only compressed``)."""
 
 
 class Forecast(Protocol):
@@ -217,7 +223,16 @@ def report(plan: Plan, job: Job, rates: Rates, forecast: Forecast | None = None)
     """Describe in a few lines what a run takes and what limits it."""
     forecast = forecast or forecast_of(bool(job.width))
     found = estimate(job, rates, forecast)
-    return "\n".join([*_memory(plan, job, forecast), "", *_time(found, job, forecast), "", _stages(found)])
+    return "\n".join(
+        [
+            *_memory(plan, job, forecast),
+            "",
+            *_time(found, job, forecast),
+            *_advice(found, job, rates),
+            "",
+            _stages(found),
+        ]
+    )
 
 
 def _memory(plan: Plan, job: Job, forecast: Forecast) -> Sequence[str]:
@@ -246,6 +261,19 @@ def _time(found: Estimate, job: Job, forecast: Forecast) -> Sequence[str]:
         f"time               about {describe_seconds(found.seconds)} ({shares})",
         f"bytes moved        {format_bytes(found.disk_bytes)} read, {network} through the scheduler's link",
         f"saturates first    {found.bottleneck}",
+    )
+
+
+def _advice(found: Estimate, job: Job, rates: Rates) -> Sequence[str]:
+    """Say how less is read, where a run waits for a disk."""
+    if found.bottleneck != RESOURCES["disk"] or job.computed or job.width or job.stored_share < 1:
+        return ()
+    smaller = "a store of two bytes a number halves it (psmds ingest --dtype uint16)"
+    if rates.disk > SLOW_DISK:
+        return (f"to read less       {smaller}",)
+    return (
+        f"to read less       {smaller}; a Zarr array compressed by Blosc is worth it at this speed, most of all",
+        "                   for whole numbers",
     )
 
 

@@ -209,7 +209,10 @@ def _separator(text: str) -> str:
 
 
 def _cells(text: str, separator: str) -> list[str]:
-    [cells] = csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)
+    try:
+        [cells] = csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True, strict=True)
+    except csv.Error:  # a quote that is not closed, or not where a cell ends
+        return [text]
     return cells
 
 

@@ -18,7 +18,7 @@ from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.metrics import OWN, require_parameters
-from psmds_dist.data.products import FORMS, MIN_FEATURES, UNIT_FORM, Products
+from psmds_dist.data.products import FORMS, MIN_FEATURES, ROWS, UNIT_FORM, Products
 from psmds_dist.data.sources import file_identity, load_npy, require_numeric
 
 SCRATCH_BYTES = 1_000_000
@@ -62,10 +62,11 @@ class Points(RowSource):
         points = load_npy(self.path)
         metric = Metric(self.metric, self.options)
         as_they_are = points.dtype == np.float64 and not metric.prepares
+        features, together = 8 * points.size * (1 if as_they_are else 2), 1
         distances = max(8 * self.n, min(SCRATCH_BYTES, 8 * self.n**2))
         if metric.form(self.dtype, points.shape[1]):
-            distances = Products.scratch_bytes(*points.shape)
-        return ReadProfile(scratch_bytes=8 * points.size * (1 if as_they_are else 2) + distances)
+            distances, together = Products.scratch_bytes(*points.shape), min(ROWS, self.n)
+        return ReadProfile(together, scratch_bytes=features + distances)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Points) and self.content_id == other.content_id

@@ -9,13 +9,15 @@ pairs among them, are left to `scipy.spatial.distance.cdist`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from psmds_dist.core.types import Floats, Rows
+from psmds_dist.core.types import Floats, Ints, Rows
+from psmds_dist.kernels.jit import available_threads, current_threads
+from psmds_dist.utils.blas import one_thread
 
 FORMS = {"euclidean": (True, 1.0), "sqeuclidean": (False, 1.0)}
 """Metrics that follow from squared distances: whether by a root, and by which factor."""
@@ -26,8 +28,9 @@ UNIT_FORM = (False, 0.5)
 MIN_FEATURES = 8
 """Fewest features with which products are faster."""
 
-ROWS, COLUMNS = 256, 2048
-"""Largest tile of a product."""
+ROWS, COLUMNS = 512, 1024
+"""Largest tile of a product. With fewer rows it takes longer to arrange the columns for them: 100 rows reach 60 GFLOPS,
+512 rows 78 (`python -m tests.benchmarks --only distances`)."""
 
 PAIR_BYTES = 1_000_000
 """Features that are gathered at a time for distances by pairs."""
@@ -54,8 +57,8 @@ class Products:
     @staticmethod
     def scratch_bytes(n: int, features: int) -> int:
         """Bytes that the points take beside themselves, and a computation of rows."""
-        rows = min(ROWS, n)
-        return 8 * n * features + 16 * n + rows * (n + 8 * min(COLUMNS, n)) + PAIR_BYTES + 16 * (n + features)
+        tiles = 8 * min(ROWS, n) * (min(COLUMNS, n) * available_threads() + -(-n // COLUMNS))
+        return 8 * n * features + 16 * n + tiles + PAIR_BYTES + 17 * (n + features)
 
     @cached_property
     def _centred(self) -> Floats:
@@ -80,28 +83,45 @@ class Products:
             rows = out[first - lo : last - lo]
             self._by_pairs(first, self._settled(first, last, rows), rows)
 
-    def _settled(self, lo: int, hi: int, out: Rows) -> NDArray[np.bool_]:
-        """Fill ``out`` as far as products tell, and return where they do not."""
-        from psmds_dist.kernels.settle import settle  # late: needs Numba
+    def _settled(self, lo: int, hi: int, out: Rows) -> Ints:
+        """Fill ``out`` as far as products tell, NaN elsewhere, and return how many are left in each row.
 
-        n, centred, squares = len(self.points), self._centred, self._squares
-        unsure = np.empty(out.shape, np.bool_)
-        scratch = np.empty((hi - lo) * min(COLUMNS, n))
-        for a in range(0, n, COLUMNS):
-            b = min(a + COLUMNS, n)
-            products = scratch[: (hi - lo) * (b - a)].reshape(hi - lo, b - a)
-            with np.errstate(over="ignore", invalid="ignore"):
-                np.matmul(centred[lo:hi], centred[a:b].T, out=products)
-            settle(products, squares[lo:hi], squares[a:b], self._share, self.form, a, out, unsure)
-        return unsure
+        Each thread computes products and what follows from them, tile by tile: the threads of BLAS would wait for the
+        one that does the rest.
+        """
+        n = len(self.points)
+        first = range(0, n, COLUMNS)
+        unsure = np.empty((len(first), hi - lo), np.int64)
+        settle = partial(self._settle, lo, hi, out)
+        _ = self._squares  # before threads ask for them
+        threads = min(current_threads(), len(first))
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):
+            if threads == 1:
+                list(map(settle, first, unsure))
+            else:
+                with ThreadPoolExecutor(threads, thread_name_prefix="psmds-products") as pool:
+                    list(pool.map(settle, first, unsure))
+        left: Ints = unsure.sum(axis=0)
+        return left
 
-    def _by_pairs(self, lo: int, unsure: NDArray[np.bool_], out: Rows) -> None:
+    def _settle(self, lo: int, hi: int, out: Rows, first: int, unsure: Ints) -> None:
+        """Fill a tile of columns."""
+        from psmds_dist.kernels.settle import settle  # late: compiles
+
+        centred, squares = self._centred, self._squares
+        last = min(first + COLUMNS, len(centred))
+        with np.errstate(over="ignore", invalid="ignore"):  # threads have states of their own
+            products = np.matmul(centred[lo:hi], centred[first:last].T)
+        settle(products, squares[lo:hi], squares[first:last], self._share, self.form, first, out, unsure)
+
+    def _by_pairs(self, lo: int, unsure: Ints, out: Rows) -> None:
         """Compute the distances that products have left; those of points to themselves are zero."""
         step = max(1, PAIR_BYTES // (8 * self.points.shape[1]))
         selves = np.arange(len(out)), np.arange(lo, lo + len(out))
-        out[selves], unsure[selves] = 0, False
-        for k in np.flatnonzero(unsure.any(axis=1)).tolist():
-            columns = np.flatnonzero(unsure[k])
+        left = unsure - np.isnan(out[selves])
+        out[selves] = 0
+        for k in np.flatnonzero(left).tolist():
+            columns = np.flatnonzero(np.isnan(out[k]))
             for first in range(0, columns.size, step):
                 some = columns[first : first + step]
                 point = self.points[lo + k : lo + k + 1]

@@ -95,7 +95,7 @@ def _of_file(path: str) -> Table:
         if not text.strip() or text.startswith("#"):
             continue
         separator = separator or max("\t,;", key=text.count)
-        [cells] = csv.reader([text], delimiter=separator)
+        cells = _cells(text, separator, line.number, path)
         if not head:
             head = [cell.strip() for cell in cells]
             continue
@@ -103,6 +103,14 @@ def _of_file(path: str) -> Table:
         names.append(cells[0].strip())
         lines.append(_numbers(cells[1:], decimal, line.number, path))
     return _named(head, names, lines, path)
+
+
+def _cells(text: str, separator: str, line: int, path: str) -> list[str]:
+    try:
+        [cells] = csv.reader([text], delimiter=separator, strict=True)
+    except csv.Error as error:
+        raise InputError(f"line {line} of {path} is no row of cells ({error}); correct its quotes.") from None
+    return cells
 
 
 def _numbers(cells: list[str], decimal: str, line: int, path: str) -> list[float]:

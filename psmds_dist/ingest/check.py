@@ -382,11 +382,11 @@ class Judgement:
         )
 
     def _similarities(self) -> str:
-        if not self._similarity_check.of_similarities:
+        diagonal = np.where(np.isfinite(self._diagonal_entries), self._diagonal_entries, 0)  # others are told by others
+        if not self._similarity_check.of_similarities or not diagonal.any():
             return ""
         signed = self.scan.invalid("negative") is not None
-        points = np.arange(self.scan.n)
-        return like_similarities("the matrix", points, self._diagonal_entries, self.scan.rms, signed, self.ids)
+        return like_similarities("the matrix", np.arange(self.scan.n), diagonal, self.scan.rms, signed, self.ids)
 
     def _negative(self) -> str:
         invalid = self._invalid("negative")
@@ -412,8 +412,8 @@ class Judgement:
 
     def _asymmetric(self) -> str:
         pair, rms = self._unequal, self.scan.rms
-        if pair is None or self._lone_triangle or self.scan.gaps.one_sided.size:
-            return ""
+        if pair is None or not rms or self._lone_triangle or self.scan.gaps.one_sided.size:
+            return ""  # without a root mean square, all are too small
         missing = 0 in (pair.value, pair.mirrored) or min(pair.value, pair.mirrored) < -self._zero
         i, j = row_name(pair.i, self.ids), row_name(pair.j, self.ids)
         return (

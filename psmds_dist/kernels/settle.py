@@ -7,13 +7,15 @@ number between them, among them the one that a computation pair by pair in float
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from psmds_dist.core.types import Floats, Rows
+from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import serial
 
 UNDERFLOW = 1e-290
 """Error beside the relative one, larger than what squares of tiny numbers lose."""
+
+UNSURE = np.float32(np.nan)
+"""What stands for a distance that is not certain."""
 
 
 @serial
@@ -25,9 +27,9 @@ def settle(
     form: tuple[bool, float],
     first: int,
     out: Rows,
-    unsure: NDArray[np.bool_],
+    unsure: Ints,
 ) -> None:
-    """Fill columns of ``out`` from ``first`` on with distances, and mark those that are not certain.
+    """Fill columns of ``out`` from ``first`` on with distances; those that are not certain become NaN.
 
     Parameters
     ----------
@@ -41,18 +43,23 @@ def settle(
         Whether distances are roots, and what squared ones are multiplied with.
     first : int
         Column of the first product.
-    out, unsure : (m, n) float32 and bool
-        Distances, and whether they are to be computed otherwise.
+    out : (m, n) float32
+        Distances.
+    unsure : (m,) int64
+        How many of each row are to be computed otherwise.
     """
     root, factor = form
     for i in range(products.shape[0]):
-        for j in range(products.shape[1]):
-            both = a[i] + b[j]
-            value = both - 2 * products[i, j]
+        count, own = 0, a[i]
+        inner, row = products[i], out[i, first : first + products.shape[1]]
+        for j in range(inner.size):
+            both = own + b[j]
+            value = both - 2 * inner[j]
             width = share * both + UNDERFLOW
             if root:
                 value = np.sqrt(abs(value))
                 width = width / value
             low, high = np.float32(factor * (value - width)), np.float32(factor * (value + width))
-            out[i, first + j] = high
-            unsure[i, first + j] = low != high  # also where there is no number
+            row[j] = high if low == high else UNSURE  # also where there is no number
+            count += 0 if low == high else 1
+        unsure[i] = count

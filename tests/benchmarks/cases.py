@@ -19,7 +19,7 @@ from tests.benchmarks.roofline import roofline
 from tests.benchmarks.rules import ordinal
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
-from tests.benchmarks.stores import distances, half_size
+from tests.benchmarks.stores import compressed, distances, half_size
 from tests.benchmarks.strings import strings
 from tests.benchmarks.text import text
 from tests.benchmarks.titres import titres
@@ -41,6 +41,7 @@ CASES: dict[str, Case] = {
     "distances": distances,
     "geodesics": geodesics,
     "half-size": half_size,
+    "compressed": compressed,
     "text": text,
     "planning": planning,
     "scheduler": scheduler,

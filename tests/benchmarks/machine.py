@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import psutil
 
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.data.store import chunkfile
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 PACKAGES = (
     "psmds-dist",
@@ -128,6 +131,55 @@ def _each(paths: Iterable[Path], act: Callable[[int], None]) -> None:
             act(handle)
         finally:
             os.close(handle)
+
+
+@contextmanager
+def slow_disk(place: Path, rate: int) -> Iterator[bool]:
+    """Let this process read from the disk of a directory at ``rate`` bytes a second; yield whether that can be had.
+
+    It takes a control group, so Linux and the rights of root; what other processes read is not limited.
+    """
+    group, rule = _throttled(place, rate)
+    if group is None:
+        yield False
+        return
+    home = _own_group(group)
+    try:
+        (group / rule[0]).write_text(rule[1])
+        (group / "cgroup.procs").write_text("0")
+        yield True
+    finally:
+        with suppress(OSError):
+            (home / "cgroup.procs").write_text("0")
+        group.rmdir()
+
+
+def _throttled(place: Path, rate: int) -> tuple[Path | None, tuple[str, str]]:
+    """A new control group, with the file and the line that limit it; None where none can be made."""
+    device = os.stat(place).st_dev
+    whole = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+    numbers = _read((whole.parent if (whole / "partition").exists() else whole) / "dev").strip()
+    for root, file, line in (
+        (CONTROL_GROUPS / "blkio", "blkio.throttle.read_bps_device", f"{numbers} {rate}"),
+        (CONTROL_GROUPS, "io.max", f"{numbers} rbps={rate}"),
+    ):
+        group = root / f"psmds-benchmark-{os.getpid()}"
+        with suppress(OSError):
+            group.mkdir()
+            if numbers and (group / file).exists():
+                return group, (file, line)
+            group.rmdir()
+    return None, ("", "")
+
+
+def _own_group(group: Path) -> Path:
+    """Control group that this process is in, in the hierarchy of another one."""
+    wanted = "blkio" if group.parent.name == "blkio" else ""
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if wanted in controllers.split(","):
+            return group.parent / path.lstrip("/")
+    return group.parent
 
 
 def bytes_from_disk() -> int:

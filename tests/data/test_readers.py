@@ -5,7 +5,9 @@ import gzip
 import io
 import lzma
 import os
+import pickle
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +21,9 @@ from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import InputError, PatternSearchMDS, open_rows
 from psmds_dist.data.opening import open_matrix
-from psmds_dist.data.readers import cells, unpacked
+from psmds_dist.data.readers import cells, table, triangle, unpacked
+from psmds_dist.data.readers import matrix as reading_text
+from psmds_dist.data.readers.text import TextFile
 from psmds_dist.data.store import describe
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
@@ -108,7 +112,7 @@ def _looks_numeric(name):
     return name in cells.MISSING or re.fullmatch(r"[\d.,eE+-]+", name) is not None
 
 
-@pytest.mark.parametrize("ids", [["0101", "2", "3"], ["NA", "1e5", "null"], ["3", "1", "2"]])
+@pytest.mark.parametrize("ids", [["0101", "2", "3"], ["NA", "1e5", "null"], ["3", "1", "2"], ["-1", "nan", "-12"]])
 def test_names_that_look_like_numbers_stay_as_they_are(tmp_path, ids):
     matrix = matrix_of(3)
     for label in ("", "id"):
@@ -360,6 +364,81 @@ def test_damaged_text_is_told_with_its_line(tmp_path, name):
     assert not (tmp_path / "m.zarr").exists()
 
 
+LOWER = "0.0\n1.5\t0.0\n2.5\t3.5\t0.0\n4.5\t5.5\t6.5\t0.0\n"
+
+
+def test_a_triangle_that_lost_its_first_line_has_no_names(tmp_path):
+    check(
+        written(tmp_path, LOWER),
+        np.array([[0, 1.5, 2.5, 4.5], [1.5, 0, 3.5, 5.5], [2.5, 3.5, 0, 6.5], [4.5, 5.5, 6.5, 0]]),
+        None,
+    )
+    with pytest.raises(InputError, match=r"has 2 numbers in line 1 instead of"):
+        open_matrix(written(tmp_path, LOWER[4:]))
+
+
+def test_a_word_in_the_first_column_of_numbers_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"has '2\.5#' instead of a number in line 3"):
+        all_rows(open_matrix(written(tmp_path, LOWER.replace("2.5", "2.5#"))))
+
+
+def test_the_first_row_of_a_triangle_is_no_heading(tmp_path):
+    with pytest.raises(InputError, match="has 3 numbers in line 1 instead of 4"):
+        open_matrix(written(tmp_path, "0.0\t1.5\t2.54.5\n0.0\t3.5\t5.5\n0.0\t6.5\n0.0\n".replace("2.54.5", "25e4")))
+
+
+def test_a_word_in_the_first_row_of_a_triangle_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"has '2\.-' instead of a number in line 1, number 3"):
+        all_rows(open_matrix(written(tmp_path, "0.0\t1.5\t2.-\t4.5\n0.0\t3.5\t5.5\n0.0\t6.5\n0.0\n")))
+
+
+def test_a_heading_in_another_encoding_is_told(tmp_path):
+    text = pd.DataFrame(matrix_of(3), list("abc"), ["a", "b", "é"]).to_csv().encode("latin-1")
+    with pytest.raises(InputError, match=r"not UTF-8 text .* in line 1\)"):
+        open_matrix(written(tmp_path, text))
+
+
+def test_a_heading_with_other_delimiters_is_no_point(tmp_path):
+    with pytest.raises(InputError, match=r"other delimiters in line 1, ';n0;n1', than below"):
+        open_matrix(written(tmp_path, ";n0;n1\nn1 1.5\nn2 2.5 3.5\n"))
+
+
+def test_quotes_are_around_numbers_only(tmp_path):
+    matrix = matrix_of(3)
+    text = "\n".join(",".join(f'"{value!r}"' for value in row) for row in matrix.tolist())
+    check(written(tmp_path, text), matrix, None)
+    for quoted in ('1"5', '"1.5', '15"'):
+        with pytest.raises(InputError):
+            all_rows(open_matrix(written(tmp_path, f"0,1.5,2.5\n1.5,0,3.5\n2.5,{quoted},0\n")))
+
+
+def test_the_ten_characters_of_a_strict_name_are_no_numbers(tmp_path):
+    """A line with other delimiters would be taken for a name and what is left of its numbers."""
+    lines = ["3", "C3|0.0", "D4 89.0 41|0.0", "E5 1.0 412.0 0.0"]
+    with pytest.raises(InputError):
+        all_rows(open_matrix(written(tmp_path, "\n".join(lines))))
+    tabs = ["3", "C3\t0.0", "D4|896.0|0.0", "E5\t1.000\t42.0 0.0"]
+    with pytest.raises(InputError):
+        all_rows(open_matrix(written(tmp_path, "\n".join(tabs))))
+
+
+def test_a_tab_among_blanks_is_in_no_name(tmp_path):
+    with pytest.raises(InputError, match=r"in line 3"):
+        open_matrix(written(tmp_path, "3\na 1.5 2.5\nb 3.\t25\nc\n"), format="phylip")
+    with pytest.raises(InputError):
+        open_matrix(written(tmp_path, "4\na 1.5 2.5 4.5\nb 3.\t25 5.5\nc 6.5\nd\n"))
+    matrix = matrix_of(4)
+    rows = [f"Homo {k}\t" + " ".join(map(repr, row)) for k, row in enumerate(matrix.tolist())]
+    check(written(tmp_path, "\n".join(["4", *rows])), matrix, ["Homo 0", "Homo 1", "Homo 2", "Homo 3"])
+
+
+@pytest.mark.parametrize("count", ["1e999", "x", "-3"])
+def test_a_damaged_count_is_no_point(tmp_path, count):
+    text = phylip(matrix_of(4), list("abcd"), CUTS["lower, diagonal"](4))
+    with pytest.raises(InputError, match="line 1 did not belong to it; it must be the number of sequences"):
+        open_matrix(written(tmp_path, text.replace("4", count, 1)))
+
+
 def test_twin_rows_are_refused_by_name(tmp_path):
     path = written(tmp_path, "a,0,1,2\nb,1,0,3\na,2,3,0\n")
     with pytest.raises(InputError, match="has the id 'a' twice, for points 0 and 2"):
@@ -466,6 +545,54 @@ def test_memory_stays_bounded(tmp_path):
     tracemalloc.stop()
     assert peak < source.read_profile.scratch_bytes
     assert source.read_profile.scratch_bytes < 1.2 * len(text.getvalue())  # 36 MB
+
+
+def test_the_index_of_a_table_keeps_no_text(tmp_path):
+    import tracemalloc
+
+    text = io.StringIO()
+    np.savetxt(text, matrix_of(500), delimiter=",")
+    path = written(tmp_path, text.getvalue())
+    tracemalloc.start()
+    index = table.read_index(TextFile(path), cells.Dialect(","))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert index.n == 500
+    assert peak < 0.15 * len(text.getvalue())  # 6 MB
+
+
+def test_parsing_loads_no_pandas():
+    pytest.importorskip("pyarrow")
+    code = (
+        "import sys; from psmds_dist.data.readers.cells import numbers; "
+        "assert str(numbers(b'1\\n\\nNA\\n2')) == '[ 1. nan nan  2.]'; assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("cut", ["lower", "lower, diagonal", "upper", "upper, diagonal"])
+def test_any_rows_of_a_triangle(tmp_path, monkeypatch, cut):
+    """A triangle is cut into panels of columns, of which some rows are read at a time."""
+    n = 150
+    matrix, ids = matrix_of(n), [f"p{k}" for k in range(n)]
+    if "diagonal" in cut:
+        np.fill_diagonal(matrix, np.arange(n))
+    monkeypatch.setattr(triangle, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(reading_text, "PARSED_BYTES", 5000)
+    opened = open_matrix(written(tmp_path, phylip(matrix, ids, CUTS[cut](n))), "float64")
+    source = pickle.loads(pickle.dumps(opened))
+    assert source.read_profile.rows_per_chunk == 16
+    for lo, hi in [(0, n), (0, 1), (n - 1, n), (5, 9), (16, 32), (20, 100), (140, n)]:
+        out = np.empty((hi - lo, n), source.dtype)
+        source.read(lo, hi, out)
+        np.testing.assert_array_equal(out, matrix[lo:hi])
+
+
+def test_a_triangle_that_is_cut_short_while_it_is_read_is_told(tmp_path):
+    source = open_matrix(written(tmp_path, phylip(matrix_of(40), [f"p{k}" for k in range(40)], CUTS["lower"](40))))
+    os.truncate(source.source.path, 100)
+    with pytest.raises(InputError, match="was cut short while it was read"):
+        all_rows(source)
 
 
 # garbled files -------------------------------------------------------------------------------------------------------

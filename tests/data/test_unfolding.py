@@ -67,6 +67,7 @@ def test_both_kinds_are_placed_on_one_map(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ('x,a,b\nr,1,"2\n', r"line 2 of .* is no row of cells \("),
         (",x,y\na,1,2\nb,3\n", "has a row of another length, 'b'"),
         (",x,y\na,1,2\nb,3,far\n", "line 3 of .* has 'far' where a number is expected"),
         (",x,y\n", "has no rows of numbers"),

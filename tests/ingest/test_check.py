@@ -228,6 +228,7 @@ FAULTS = {
         r"2 infinite entries as float(32|64), the first in row 5 \(id 'p5'\), column 6",
     ),
     "minus infinite": (with_entries((5, 6, -np.inf)), r"2 infinite entries"),
+    "infinite on the diagonal": (with_entries((5, 5, np.inf)), r"1 infinite entry as float(32|64), .* row 5"),
     "all kinds": (
         with_entries((1, 2, np.inf), (3, 4, np.nan), (9, 9, 0.5), (6, 5, -0.25)),
         r"2 infinite entries.* 2 negative entries, the lowest in row 5 .*diagonal is not zero in 1 of",
@@ -688,3 +689,10 @@ def test_scanner_marks_faults_where_they_are():
     )
     assert (scan.infinite.count, scan.infinite.row, scan.infinite.column) == (1, 11, 8)
     assert scan.huge is None
+
+
+def test_asymmetry_among_entries_whose_squares_are_zero_is_no_fault_of_its_own():
+    matrix = np.zeros((6, 6))
+    matrix[1, 2], matrix[2, 1], matrix[3, 4], matrix[4, 3] = 1e-200, 3e-200, 1e-200, 1e-200
+    with pytest.raises(InputError, match=r"at most 3e-200, are too small for the digits of float64"):
+        check_source(ArrayRows(matrix, "float64"), Serial())

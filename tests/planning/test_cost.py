@@ -149,6 +149,17 @@ def test_a_plan_without_data_is_refused_like_a_run():
             rows_of(n, size, 2)
 
 
+def test_a_run_that_waits_for_a_disk_is_told_how_to_read_less():
+    plan = plan_of(rows_of(50_000, None, 2), 2, 1, 2**31)
+    told = {disk: report(plan, job_of(plan, 2, 8), Rates(roots=5e10, disk=disk)) for disk in (1e8, 4e8, 1e13)}
+    assert "halves it (psmds ingest --dtype uint16); a Zarr array compressed by Blosc" in told[1e8]
+    assert "halves it (psmds ingest --dtype uint16)\n" in told[4e8]
+    assert "to read less" not in told[1e13]
+    half = replace(rows_of(50_000, None, 2), stored_share=0.5)
+    plan = plan_of(half, 2, 1, 2**31)
+    assert "to read less" not in report(plan, job_of(plan, 2, 8), Rates(roots=5e10, disk=1e8))
+
+
 def test_probes_measure_something(digits):
     for dims in (2, 7):
         assert 1e6 < probe.roots(dims, 1) < 1e12

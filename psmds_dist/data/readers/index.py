@@ -40,9 +40,10 @@ class Form:
 
 
 SQUARE = Form("a square matrix", lambda k, n: n)
+LOWER = Form("a lower triangle", lambda k, n: k, "lower")
 FORMS = (
     SQUARE,
-    Form("a lower triangle", lambda k, n: k, "lower"),
+    LOWER,
     Form("a lower triangle with its diagonal", lambda k, n: k + 1, "lower"),
     Form("an upper triangle with its diagonal", lambda k, n: n - k, "upper"),
     Form("an upper triangle", lambda k, n: n - k - 1, "upper"),

@@ -15,9 +15,11 @@ STRICT_NAME = 10
 """Characters of a name that may hold blanks."""
 
 _WORD = re.compile(rb"\S*")
+_IN_NUMBER = re.compile(rb"[0-9.+-]{2}")
+"""End of a strict name and the character after it, where both belong to one number."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Record:
     """The line of a sequence, with those that continue it."""
 
@@ -36,10 +38,18 @@ class _Record:
     tabs: bool
     """Whether a single tab is before each of them."""
 
+    tabbed: bool
+    """Whether a tab is before the first of them."""
+
     def relaxed(self) -> tuple[bytes, Row]:
         """Name and numbers, where blanks or a tab end the name."""
         first = self.start + len(self.name) + (self.tabs and self.words > 0)
         return self.name, Row(self.line, first, self.end, self.words)
+
+    def blank(self) -> tuple[bytes, Row]:
+        """Name and numbers, where the first blank or tab ends the name."""
+        first, *others = self.name.split() or [b""]
+        return first, Row(self.line, self.start + len(first), self.end, self.words + len(others))
 
     def strict(self) -> tuple[bytes, Row]:
         """Name and numbers, where the name has ten characters, whatever they are."""
@@ -48,16 +58,22 @@ class _Record:
         words = self.words + len(self.name.split()) - len(name.split()) + joined
         return name, Row(self.line, self.start + len(name), self.end, words)
 
+    def likely_strict(self) -> tuple[bytes, Row] | None:
+        """The same, unless ten characters end in the middle of what is no name: after a tab, or in a number."""
+        name = self.head[:STRICT_NAME]
+        in_number = _IN_NUMBER.fullmatch(self.head[STRICT_NAME - 1 :]) is not None and b" " in name.strip()
+        return None if b"\t" in name or in_number else self.strict()
+
     def continued(self, line: Line) -> _Record:
         """The same with another line of numbers."""
         words = len(line.text.split())
         return replace(self, end=line.end, words=self.words + words, tabs=False)
 
 
-Rule = Callable[[_Record], tuple[bytes, Row]]
+Rule = Callable[[_Record], tuple[bytes, Row] | None]
 
 
-def read_index(file: TextFile, rules: Sequence[Rule] = (_Record.relaxed, _Record.strict)) -> Index:
+def read_index(file: TextFile, rules: Sequence[Rule] = (_Record.relaxed, _Record.likely_strict)) -> Index:
     """Find the rows of a PHYLIP matrix, square or a triangle, and their names.
 
     Parameters
@@ -80,10 +96,12 @@ def read_index(file: TextFile, rules: Sequence[Rule] = (_Record.relaxed, _Record
             f"{file.path} announces {count} sequences and has lines of {len(records)}; the file may be cut short. "
             "Write it again."
         )
-    split = [[rule(record) for record in records] for rule in rules]
-    found = next(filter(_is_sound, split), split[0])
+    if rules[0] is _Record.relaxed and not all(record.tabbed for record in records if record.words):
+        rules = [_Record.blank, *rules[1:]]  # a single tab among blanks is in no name
+    split = [[entry for record in records if (entry := rule(record))] for rule in rules]
+    found = next((entries for entries in split if len(entries) == count and _is_sound(entries)), split[0])
     rows = [row for _, row in found]
-    tabs = found is split[0] and all(record.tabs for record in records)
+    tabs = rules[0] is _Record.relaxed and found is split[0] and all(record.tabs for record in records)
     names = [as_name(name, file.path, row.line) for name, row in found]
     return Index(rows, Dialect("\t" if tabs else None), form_of(rows, file.path), names)
 
@@ -127,4 +145,6 @@ def _record(line: Line) -> _Record:
     rest = text[len(name) :]
     tabs = b" " not in rest
     words = rest.count(b"\t") if tabs else len(rest.split())
-    return _Record(line.number, line.start, line.start + len(text), name, text[: STRICT_NAME + 1], words, tabs)
+    return _Record(
+        line.number, line.start, line.start + len(text), name, text[: STRICT_NAME + 1], words, tabs, tab >= 0
+    )

@@ -14,10 +14,11 @@ from psmds_dist.core.arrays import fill
 from psmds_dist.core.sources import ReadProfile, RowSource
 from psmds_dist.core.types import Floats, Rows
 from psmds_dist.data.readers.index import Index
-from psmds_dist.data.readers.matrix import PARSED_BYTES, TextMatrix
+from psmds_dist.data.readers.matrix import AHEAD, PARSED_BYTES, TextMatrix
 from psmds_dist.data.readers.text import TextFile
 from psmds_dist.data.readers.unpacked import unpack_triangle
 from psmds_dist.data.sources import file_identity
+from psmds_dist.kernels.jit import available_threads
 
 COPIES = 4
 """Times that text is held while it is parsed: as read, as one column, and its numbers in float64 twice."""
@@ -55,7 +56,8 @@ class TextRows(RowSource):
     @property
     def read_profile(self) -> ReadProfile:
         """Cost of reading: the text that is parsed at a time."""
-        return ReadProfile(scratch_bytes=COPIES * (PARSED_BYTES + self.longest))
+        pieces = available_threads() + AHEAD
+        return ReadProfile(scratch_bytes=pieces * COPIES * (PARSED_BYTES + self.longest))
 
     @cached_property
     def text(self) -> TextMatrix:
@@ -97,8 +99,8 @@ class TextRows(RowSource):
     def _steps(self, lo: int, hi: int) -> Iterator[tuple[int, Floats]]:
         """Yield some rows at a time, with columns in the order of rows."""
         columns = self.text.index.columns
-        for first, rows in self.text.read(lo, hi):
-            values = np.concatenate(rows).reshape(len(rows), self.n)
+        for first, last, found in self.text.read(lo, hi):
+            values = found.reshape(last - first, self.n)
             yield first, values if columns is None else values[:, columns]
 
 

@@ -23,13 +23,23 @@ ENOUGH = 0.6
 
 _QUOTED = re.compile(rb'\s*"((?:[^"]|"")*)"')
 _WORD = re.compile(rb"\s*(\S*)")
+_FRACTION = re.compile(r"[-+]?\d*[.,]\d+([eE][-+]?\d+)?")
+_DELIMITERS = re.compile(r"[,;|\t ]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Entry:
-    """A line of a table, whose first cell may be a name."""
+    """A line of a table, whose first cell may be a name; without its text, since there are as many as points."""
 
-    line: Line
+    number: int
+    """That of the line, from 1."""
+
+    start: int
+    """Place of its first byte."""
+
+    end: int
+    """Place after its last byte."""
+
     first: bytes
     """Its first cell, without quotes."""
 
@@ -39,12 +49,14 @@ class _Entry:
     cells: int
     """Cells after the first."""
 
+    is_comment: bool
+    """Whether it begins with ``#``."""
+
     def row(self, named: bool) -> Row:
         """Numbers of the line, beside the name of its point or from the first cell on."""
-        line = self.line
         if named:
-            return Row(line.number, line.start + self.after, line.end, self.cells)
-        return Row(line.number, line.start, line.end, self.cells + 1)
+            return Row(self.number, self.start + self.after, self.end, self.cells)
+        return Row(self.number, self.start, self.end, self.cells + 1)
 
 
 def read_index(file: TextFile, dialect: Dialect | None = None) -> Index:
@@ -66,21 +78,32 @@ def read_index(file: TextFile, dialect: Dialect | None = None) -> Index:
     entries = _without_comments([_entry(line, dialect) for line in _whole(_content(file), dialect)], dialect)
     if not entries:
         raise InputError(f"{file.path} holds no numbers; check how it was written.")
-    heading = _cells(entries[0].line, dialect)
+    [first] = file.pieces([(entries[0].start, entries[0].end)])
+    heading = _cells(first, dialect)
     has_heading, named = _parts(entries, heading, dialect)
+    if has_heading:
+        as_name(first, file.path, entries[0].number)  # it is UTF-8
     if has_heading and named and len(heading) == len(entries):  # with a cell above the names
-        _require_heading(heading, entries[0].line, file.path, dialect)
+        _require_heading(heading, entries[0].number, file.path, dialect)
     body = entries[has_heading:]
     rows = [entry.row(named) for entry in body]
-    names = [as_name(entry.first, file.path, entry.line.number) for entry in body] if named else None
+    names = [as_name(entry.first, file.path, entry.number) for entry in body] if named else None
     columns = _column_names(heading, len(rows), file.path) if has_heading else None
     if names and columns and _lacks_first_row(rows, names, columns):
         names, columns = [columns[0], *names], None
         rows = [Row(rows[0].line, rows[0].start, rows[0].start, 0), *rows]
+    if names and rows[0].cells == 0:
+        _refuse_joined(names, rows[0].line, file.path)
     form, (names, order) = form_of(rows, file.path), reconciled(names, columns, file.path)
     if order is not None and form.side is not None and names:
         _refuse_order(names, order, file.path)
     return Index(rows, dialect, form, names, order)
+
+
+def _refuse_joined(names: Sequence[str], line: int, path: str) -> None:
+    """Refuse a heading with other delimiters than the lines below, which looks like the name of a first point."""
+    if set(_DELIMITERS.split(names[0])) & set(names[1:]):
+        raise InputError(f"{path} has other delimiters in line {line}, {names[0][:40]!r}, than below; write one kind.")
 
 
 def _refuse_order(names: Sequence[str], order: Sequence[int], path: str) -> None:
@@ -110,17 +133,19 @@ def sniff(file: TextFile) -> Dialect:
 
 def _share_of_numbers(dialect: Dialect, file: TextFile) -> float:
     """How many of the cells in the first lines are numbers, beside names; zero where nothing is delimited."""
-    lines = islice(_whole(_content(file), dialect), SNIFFED_LINES)
+    lines = list(islice(_whole(_content(file), dialect), SNIFFED_LINES))
+    texts = {line.start: line.text for line in lines}
     entries = _without_comments([_entry(line, dialect) for line in lines], dialect)
-    found = [cell for entry in entries[1:] or entries for cell in _last_cells(entry, dialect) if cell not in MISSING]
+    last = [_last_cells(entry, texts[entry.start], dialect) for entry in entries[1:] or entries]
+    found = [cell for cells in last for cell in cells if cell not in MISSING]
     several = dialect.delimiter is None or any(entry.cells for entry in entries)
     return sum(map(is_number, found)) / len(found) if several and found else 0.0
 
 
-def _last_cells(entry: _Entry, dialect: Dialect) -> list[str]:
+def _last_cells(entry: _Entry, line: bytes, dialect: Dialect) -> list[str]:
     """Some cells at the end of a line, without the first one if there are others."""
     alone = dialect.delimiter is None and not entry.cells and is_number(_text(entry.first))
-    text = entry.first if alone else entry.line.text[entry.after :]
+    text = entry.first if alone else line[entry.after :]
     return [cell.strip() for cell in _text(dialect.column(text)).split("\n")[-SNIFFED_CELLS:] if text]
 
 
@@ -130,7 +155,7 @@ def _content(file: TextFile) -> Iterator[Line]:
 
 def _without_comments(entries: list[_Entry], dialect: Dialect) -> list[_Entry]:
     """Leave out lines that begin with ``#``, unless they have as many cells as others between delimiters."""
-    plain = [entry for entry in entries if not entry.line.text.startswith(b"#")]
+    plain = [entry for entry in entries if not entry.is_comment]
     usual = {entry.cells for entry in plain} if dialect.delimiter else set()
     return [entry for entry in entries if entry.cells in usual] if len(plain) < len(entries) and usual else plain
 
@@ -155,7 +180,8 @@ def _is_broken(text: bytes, dialect: Dialect) -> bool:
 
 def _entry(line: Line, dialect: Dialect) -> _Entry:
     first, after = _first_cell(line.text, dialect)
-    return _Entry(line, first, after, dialect.count(line.text, after))
+    count = dialect.count(line.text, after)
+    return _Entry(line.number, line.start, line.end, first, after, count, line.text.startswith(b"#"))
 
 
 def _first_cell(text: bytes, dialect: Dialect) -> tuple[bytes, int]:
@@ -175,27 +201,31 @@ def _parts(entries: Sequence[_Entry], heading: Sequence[str], dialect: Dialect) 
     """Whether the first line is a heading, and whether the first cells are names.
 
     What is no number is a name. Where names may be numbers, the matrix is what has a form; so a table of numbers alone
-    has no names if it is square, unless its first cell is empty.
+    has no names if it is square, unless its first cell is empty. Fractions are no heading, and without one no names: a
+    triangle that has lost its first line, or has a word in its first column, would look like a smaller one with names.
     """
     worded = any(not _is_value(cell, dialect) for cell in heading[1:]) and len(entries) > 1
     headings = [True] if worded or (len(heading) > 1 and not heading[0]) else [False, True]
+    if _are_fractions(heading) and is_number(heading[0].replace(",", ".")):
+        headings = [False]
+    fractions = _are_fractions([_text(entry.first) for entry in entries])
     found = [
         (has_heading, named)
         for has_heading, named in product(headings, [False, True])
-        if named or not _has_words(entries[has_heading:], dialect)
+        if (has_heading or not fractions if named else fractions or not _has_words(entries[has_heading:], dialect))
     ]
     fitting = (parts for parts in found if fitting_form([entry.row(parts[1]) for entry in entries[parts[0] :]]))
     return next(fitting, found[0])
 
 
-def _require_heading(heading: Sequence[str], line: Line, path: str, dialect: Dialect) -> None:
+def _require_heading(heading: Sequence[str], line: int, path: str, dialect: Dialect) -> None:
     """Refuse a row of numbers without names in which something else is wrong, which looks like a heading."""
     values = [_is_value(cell, dialect) for cell in heading]
     numbers = any(is_number(cell.replace(",", ".")) for cell in heading[1:])  # whatever the decimal mark
     if heading[0] and values[0] and numbers and not all(values):
         wrong = heading[values.index(False)]
         raise DamagedDataError(
-            f"{path} has {wrong!r} instead of a number in line {line.number}; correct it, or leave it empty if the "
+            f"{path} has {wrong!r} instead of a number in line {line}; correct it, or leave it empty if the "
             "pair is missing. If that line is a heading, give its first cell a name."
         )
 
@@ -204,9 +234,14 @@ def _has_words(entries: Sequence[_Entry], dialect: Dialect) -> bool:
     return not all(_is_value(_text(entry.first).strip(), dialect) for entry in entries)
 
 
-def _cells(line: Line, dialect: Dialect) -> list[str]:
+def _are_fractions(cells: Sequence[str]) -> bool:
+    """Whether most cells are numbers with a decimal mark."""
+    return 2 * sum(_FRACTION.fullmatch(cell.strip()) is not None for cell in cells) > len(cells)
+
+
+def _cells(line: bytes, dialect: Dialect) -> list[str]:
     """Cells of a line of names."""
-    text = _text(line.text).strip("\r\n" if dialect.delimiter else " \t\r\n")
+    text = _text(line).strip("\r\n" if dialect.delimiter else " \t\r\n")
     text = text if dialect.delimiter else text.replace("\t", " ")
     lines = [f"{part}\n" for part in text.split("\n")]
     try:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from psmds_dist.core.errors import InputError, StorageError
 from psmds_dist.core.layout import format_bytes
-from psmds_dist.core.sources import ReadProfile, WrappedSource
-from psmds_dist.core.types import Floats, Rows
+from psmds_dist.core.sources import WrappedSource
+from psmds_dist.core.types import Rows
 from psmds_dist.data.readers.matrix import TextMatrix
+from psmds_dist.data.readers.triangle import panels_of, write_triangle
 from psmds_dist.data.sources import open_npy
 
 log = logging.getLogger(__name__)
@@ -89,40 +90,8 @@ class Unpacked(WrappedSource):
         self.source.read_columns(lo, hi, out)  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True, eq=False)
-class _Mirrored(WrappedSource):
-    """A condensed matrix with its diagonal, and the points of a lower triangle in their own order.
-
-    The rows of a lower triangle are those of SciPy's condensed form if all points are taken backwards, so that either
-    triangle is unpacked row by row.
-    """
-
-    diagonal: Floats | None
-    backwards: bool
-
-    @property
-    def read_profile(self) -> ReadProfile:
-        """Cost of reading: rows are turned round."""
-        profile = self.source.read_profile
-        return replace(profile, read_copies=profile.read_copies + 1)
-
-    def read(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        if self.backwards:
-            self.source.read(self.n - hi, self.n - lo, out)
-            out[: hi - lo] = out[: hi - lo][::-1, ::-1]
-        else:
-            self.source.read(lo, hi, out)
-        if self.diagonal is not None:
-            out[np.arange(hi - lo), np.arange(lo, hi)] = self.diagonal[lo:hi]
-
-    def read_columns(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with columns ``lo`` to ``hi``, which are rows as well."""
-        self.read(lo, hi, out)
-
-
 def unpack_triangle(text: TextMatrix, dtype: np.dtype[Any], content: str) -> Unpacked:
-    """Write a triangle in text to a condensed matrix, in one pass.
+    """Write a triangle in text to a temporary file, in one pass.
 
     Parameters
     ----------
@@ -138,35 +107,14 @@ def unpack_triangle(text: TextMatrix, dtype: np.dtype[Any], content: str) -> Unp
     InputError
         When it has one point only, or a cell is no number.
     StorageError
-        When there is no room for ``n (n - 1) / 2`` numbers.
+        When there is no room for somewhat more than ``n * n / 2`` numbers.
     """
     n, path = text.index.n, text.file.path
     if n < 2:
         raise InputError(f"{path} has {n} point{'s' * (n != 1)}, but a map needs two at least.")
-    folder = ScratchFolder(dtype.itemsize * n * (n - 1) // 2, path)
-    place = folder.path / "triangle.npy"
-    start = np.lib.format.open_memmap(place, "w+", dtype, (n * (n - 1) // 2,)).offset
-    with place.open("r+b") as file:
-        diagonal = _write_condensed(text, file, start, dtype)
-    backwards = text.index.form.side == "lower"
-    rows = _Mirrored(open_npy(place, dtype.name), diagonal if diagonal.any() else None, backwards)
+    folder = ScratchFolder(panels_of(text.index, dtype).nbytes, path)
+    rows = write_triangle(text, folder.path / "triangle", dtype, content)
     return Unpacked(rows, folder, content, path, text.index.names)
-
-
-def _write_condensed(text: TextMatrix, file: IO[bytes], start: int, dtype: np.dtype[Any]) -> Floats:
-    """Write the rows of a triangle to their places, and return its diagonal."""
-    n, form = text.index.n, text.index.form
-    with_diagonal = form.cells(0, n) + form.cells(n - 1, n) == n + 1
-    diagonal = np.zeros(n)
-    for first, rows in text.read(0, n):
-        for k, row in enumerate(rows, first):
-            point, values = (n - 1 - k, row[::-1]) if form.side == "lower" else (k, row)
-            if with_diagonal:
-                diagonal[k], values = values[0], values[1:]
-            file.seek(start + dtype.itemsize * (point * n - point * (point + 1) // 2))
-            with np.errstate(over="ignore"):
-                file.write(values.astype(dtype).tobytes())
-    return diagonal
 
 
 def unpack_array(
