@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from psmds_dist.api.init import Start, memory_of_run
+from psmds_dist.api.init import Keeping, Start, memory_of_run
 from psmds_dist.api.search import classical_of, read_units
 from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.executor import Executor
@@ -29,7 +29,9 @@ class ClassicalStart:
 
     epochs = 26
 
-    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
+    def __call__(
+        self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+    ) -> Start:
         """Find the start; the rows that are cached on the way are those that the solve goes on with."""
         if config.rule.gaps:
             return _from_known_pairs(source, config)

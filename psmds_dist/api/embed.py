@@ -15,6 +15,7 @@ import numpy as np
 
 from psmds_dist.api.export import MapTable
 from psmds_dist.api.init import (
+    Keeping,
     Start,
     choose_start,
     memory_of_solve,
@@ -434,7 +435,8 @@ def _forgetting_start(checkpoint: CheckpointStore) -> Iterator[None]:
         yield
     except DamagedDataError:
         if checkpoint.stream("solve-0").last() is None:
-            checkpoint.stream("start").forget()
+            for name in ("search", "start"):
+                checkpoint.stream(name).forget()
         raise
 
 
@@ -458,7 +460,8 @@ def _find_start(
         return Start(init, None, "given")
     if scaling is not None:
         source, config = scaling.disparities(source), _as_given(config)
-    return choose_start(init, source, config, context.executor, context.limit)
+    keeping = Keeping(context.checkpoint.stream("search"), partial(context.tell_part, "start"))
+    return choose_start(init, source, config, context.executor, context.limit, keeping)
 
 
 def measure(

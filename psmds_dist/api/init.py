@@ -5,11 +5,11 @@ Packages offer starts under the entry point ``psmds.starts``; landmark mode does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
@@ -19,6 +19,7 @@ from psmds_dist.core.types import BudgetError, Floats, InputError
 from psmds_dist.data.cache import stored
 from psmds_dist.planning.cost import Job, Rates, Stage
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage, exact, with_polish, with_region
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.search import Evidence
 
 GROUP = "psmds.starts"
@@ -58,13 +59,25 @@ RANDOM = Start(None, None, "random")
 """Random coordinates."""
 
 
+class Keeping(NamedTuple):
+    """What a run does with the work on a start while it goes on."""
+
+    stream: CheckpointStream = NO_CHECKPOINT
+    """Where states of that work may be saved, and are found by a run that goes on."""
+
+    on_progress: Callable[[int, int], object] | None = None
+    """Called with how many parts of it are done, and how many there are."""
+
+
 class Provider(Protocol):
     """What a package offers as a start."""
 
     epochs: int
     """Epochs to expect of a solve that begins here."""
 
-    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
+    def __call__(
+        self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+    ) -> Start:
         """Find a start for a matrix and what will be solved, given who works and the bytes a process may take."""
         ...
 
@@ -101,7 +114,14 @@ def offered_starts() -> dict[str, EntryPoint]:
     return {point.name: point for point in (*OWN_STARTS, *entry_points(group=GROUP))}
 
 
-def choose_start(init: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
+def choose_start(
+    init: str,
+    source: RowSource,
+    config: SolverConfig,
+    executor: Executor,
+    memory_limit: int,
+    keeping: Keeping = Keeping(),  # noqa: B008 - cannot change
+) -> Start:
     """Begin as ``init`` says.
 
     Parameters
@@ -118,6 +138,8 @@ def choose_start(init: str, source: RowSource, config: SolverConfig, executor: E
         Who works.
     memory_limit : int
         Bytes that a process may take.
+    keeping : Keeping
+        What becomes of unfinished work on the start.
 
     Returns
     -------
@@ -137,7 +159,7 @@ def choose_start(init: str, source: RowSource, config: SolverConfig, executor: E
     names = (name, *(["sample"] if init == "auto" and samples(source.n, config) else []))
     for name in names:
         try:
-            start = _provided(name, source, config, executor, memory_limit)
+            start = _provided(name, source, config, executor, memory_limit, keeping)
         except DamagedDataError:
             raise
         except InputError:  # landmarks, or a sample, do not suit these data
@@ -227,9 +249,11 @@ def provider_of(name: str) -> Provider:
     return provider
 
 
-def _provided(name: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
+def _provided(
+    name: str, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+) -> Start:
     provider = provider_of(name)
     try:
-        return provider(source, config, executor, memory_limit)
+        return provider(source, config, executor, memory_limit, keeping)
     except BudgetError as error:
         raise BudgetError(f"{str(error).rstrip('.')}, or begin at random by init='random' (--init random).") from None

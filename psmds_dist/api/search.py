@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from psmds_dist.api.init import Start
+from psmds_dist.api.init import Keeping, Start
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.rules import PairRule
@@ -37,21 +37,32 @@ class SearchStart:
 
     epochs = 8
 
-    def __call__(self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int) -> Start:
+    def __call__(
+        self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+    ) -> Start:
         """Find the start, the best map of many descents."""
         near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
         rows, scale = read_units(source, config.rule)
         classical = classical_of(rows, config, near)
         with parallel_region(near.threads):
-            found = self._search(rows, classical, config)
+            found = self._search(rows, classical, config, keeping)
         radius = scale * max(SETTLE * found.stress, LEAST)
         return Start(scale * found.x, radius, found.name, found.evidence)
 
-    def _search(self, rows: Rows, classical: ClassicalMap, config: SolverConfig) -> Found:
+    def _search(self, rows: Rows, classical: ClassicalMap, config: SolverConfig, keeping: Keeping) -> Found:
         starts = None if isinstance(config.n_init, str) else config.n_init
         descents = starts or descents_of(len(rows), config.n_components, config.effort)
-        early = config.effort != "best"
-        return search(rows, classical.x, config.seed, descents=descents, starts=starts, early=early, rule=config.rule)
+        return search(
+            rows,
+            classical.x,
+            config.seed,
+            descents=descents,
+            starts=starts,
+            early=config.effort != "best",
+            rule=config.rule,
+            stream=keeping.stream,
+            on_progress=keeping.on_progress,
+        )
 
     def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
         """Compile what finding the start calls, in this process."""

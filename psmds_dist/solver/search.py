@@ -9,8 +9,10 @@ result is kept where it is better. Threads share the starts of a round; what is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,8 +25,10 @@ from psmds_dist.core.stress import disparity
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import current_threads
 from psmds_dist.kernels.pairs import DescentPlan, PairKernels, kernels_of
+from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.parts import Links, known_pairs, turned, weak_parts
 from psmds_dist.solver.schedule import uniform_half
+from psmds_dist.solver.state_file import Arrays
 
 ROUND = 8
 """Descents of a round, which threads share."""
@@ -189,6 +193,8 @@ def search(
     starts: int | None = None,
     early: bool = True,
     rule: PairRule = PLAIN,
+    stream: CheckpointStream = NO_CHECKPOINT,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> Found:
     """Search for the map of lowest stress.
 
@@ -208,18 +214,41 @@ def search(
         Whether the search ends where its starts agree.
     rule : PairRule
         What a pair costs, and what rows hold.
+    stream : CheckpointStream
+        Where the search is saved between rounds, also when it is interrupted, and from where it goes on.
+    on_progress : callable, optional
+        Called after each round with the number of descents so far and the most there can be.
     """
     pool = _Pool(rows, seed, classical.shape[1], rule)
+    if (saved := stream.last()) is not None:
+        pool.restore(saved)
     most = starts or max(1, -(-descents // 2))
-    for wanted in _rounds(most):
-        pool.run(list(_starts(classical, seed, wanted)))
-        if starts is None and early and pool.evidence().agree:
-            pool.turn()
-            return pool.outcome()
-    pool.turn()
-    for wanted in _rounds(0 if starts or pool.sweeps_only else descents - most):  # sweeps alone leave no basin
-        pool.hop(wanted)
+    hops = 0 if starts or pool.sweeps_only else descents - most  # sweeps alone leave no basin
+    steps: list[Callable[[], None]] = [
+        *(partial(pool.start, classical, wanted, starts is None and early) for wanted in _rounds(most)),
+        pool.turn,
+        *(partial(pool.hop, wanted) for wanted in _rounds(hops)),
+    ]
+    with _kept(pool, stream):
+        for number, step in enumerate(steps, 1):
+            if number > pool.done:
+                step()
+                pool.end(number)
+                stream.save(number, lambda: pool.saved)
+                if on_progress is not None:
+                    on_progress(pool.count, descents)
     return pool.outcome()
+
+
+@contextmanager
+def _kept(pool: _Pool, stream: CheckpointStream) -> Iterator[None]:
+    """Save what was found when the search is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if pool.done:
+            stream.save(pool.done, lambda: pool.saved, now=True)
+        raise
 
 
 def _rounds(count: int) -> Iterator[range]:
@@ -244,6 +273,10 @@ def _starts(classical: Floats, seed: int, which: Sequence[int]) -> Iterator[Desc
             yield Descent("random", draw.uniform(-half, half, classical.T.shape), 1.0)
 
 
+_NUMBERS = ("stress", "count", "hops", "agreed", "done")
+"""Numbers that a pool saves."""
+
+
 @dataclass
 class _Pool:
     """Descents so far."""
@@ -258,6 +291,14 @@ class _Pool:
     stress: float = math.inf
     count: int = 0
     hops: int = 0
+    agreed: bool = False
+    """Whether the starts agree, so that no more of them are needed, nor hops."""
+
+    done: int = 0
+    """Steps of the search that are done."""
+
+    saved: Arrays = field(default_factory=dict)
+    """What was known after the last of these."""
 
     @property
     def _best(self) -> Descent:
@@ -281,6 +322,33 @@ class _Pool:
         settled, sweeps = (SETTLED, SWEEPS) if self.rule.least_squares else (0.0, 0)
         return DescentPlan(EPS, RADIUS_TOL, settled, MAX_EPOCHS, sweeps, RELAXATION)
 
+    def end(self, number: int) -> None:
+        """Note that a step is done, and all that is known then."""
+        self.done = number
+        self.saved = {
+            "start_stresses": np.array(self.stresses),
+            "near_stresses": np.array([stress for stress, _ in self.near]),
+            "near": np.array([x for _, x in self.near]),
+            "name": np.array(self._best.name),
+            "x": self._best.x,
+            **{name: np.asarray(getattr(self, name)) for name in _NUMBERS},
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `end` has noted."""
+        self.stresses = saved["start_stresses"].tolist()
+        self.near = list(zip(saved["near_stresses"].tolist(), saved["near"], strict=True))
+        self.best = Descent(str(saved["name"]), saved["x"], 0.0)
+        for name in _NUMBERS:
+            setattr(self, name, saved[name].item())
+        self.saved = dict(saved)
+
+    def start(self, classical: Floats, which: Sequence[int], settles: bool) -> None:
+        """Descend from the starts of these numbers, unless earlier ones agree; ``settles`` says whether they may."""
+        if not self.agreed:
+            self.run(list(_starts(classical, self.seed, which)))
+            self.agreed = settles and self.evidence().agree
+
     def run(self, descents: Sequence[Descent]) -> None:
         """Descend from starts; of their maps, keep those that may be the best one."""
         found = self._descend(descents)
@@ -289,7 +357,9 @@ class _Pool:
         self.near = [(stress, x) for stress, x in (*self.near, *found) if stress <= bound]
 
     def hop(self, which: Sequence[int]) -> None:
-        """Put a few points of the best map elsewhere, or shake all of them, in turn."""
+        """Put a few points of the best map elsewhere, or shake all of them, in turn, unless the starts agree."""
+        if self.agreed:
+            return
         points = np.arange(len(self.rows))
         errors, _ = self._kernels.row_gradients(self.rows, points, points, self._best.x)
         worst = np.argsort(-errors, kind="stable")

@@ -79,7 +79,8 @@ def test_an_unknown_start_is_refused_before_the_plan(place):
     assert result.exit_code == 1
     assert result.stdout == ""
     assert (
-        "init must be 'auto', 'random', 'classical', 'search', 'landmarks' or coordinates, not 'foo'" in result.stderr
+        "init must be 'auto', 'random', 'classical', 'search', 'sample', 'landmarks' or coordinates, not 'foo'"
+        in result.stderr
     )
 
 

@@ -44,6 +44,7 @@ from psmds_dist.solver.checkpoint import (
     differences,
     open_checkpoint,
 )
+from psmds_dist.solver.search import _Pool
 from psmds_dist.solver.solve import HISTORY, solve
 from tests.clusters import STOPPING, wait_for
 
@@ -445,6 +446,25 @@ def test_a_landmark_start_is_kept(tmp_path, monkeypatch):
     )
     assert found.start == "landmarks"
     same(found.solution, whole.solution)
+
+
+def test_a_search_that_is_interrupted_is_kept(tmp_path, monkeypatch):
+    matrix, folder = noisy(60), tmp_path / "kept"
+    whole = PatternSearchMDS(random_state=0).fit(matrix)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Pool, "turn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            PatternSearchMDS(random_state=0, checkpoint=folder).fit(matrix)
+    assert [path.name.split(".")[0] for path in folder.glob("*.npz")] == ["search"]
+    monkeypatch.setattr(_Pool, "run", interrupted)  # all starts are there
+    found = PatternSearchMDS(random_state=0, checkpoint=folder, resume=True).fit(matrix)
+    np.testing.assert_array_equal(found.embedding_, whole.embedding_)
+    assert found.evidence_.as_dict() == whole.evidence_.as_dict()
+    assert not folder.exists()
+
+
+def interrupted(*arguments):
+    raise KeyboardInterrupt
 
 
 def test_seconds_are_of_all_sessions(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The search over many starts: known answers, maps of other programs, and what it says about its starts."""
 
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from psmds_dist.kernels import pairs
 from psmds_dist.kernels.descent import descend
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.solver import search as search_module
+from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 from psmds_dist.solver.search import ENOUGH, MOVED, ROUND, Evidence, _dealt, descents_of, search
 
 
@@ -204,6 +206,52 @@ def test_bits_do_not_depend_on_threads(dims):
     assert_array_equal(one.x, two.x)
     assert (one.name, one.stress) == (two.name, two.stress)
     assert_array_equal(one.evidence.stresses, two.evidence.stresses)
+
+
+def found_in_parts(stop, place, **how):
+    """Search that is interrupted whenever ``stop`` says so, and goes on each time; with how often it was."""
+    stops = 0
+    while True:
+        store = DirectoryCheckpoint(place, resume=True, every=how["every"])
+        store.attach({"run": 1})
+        try:
+            with stop():
+                return searched(how["t"], 2, descents=4 * ROUND, stream=store.stream("search")), stops
+        except KeyboardInterrupt:
+            stops += 1
+
+
+@pytest.mark.parametrize("matrix", [iris, noise])
+def test_a_search_that_is_interrupted_goes_on_to_the_same_bits(matrix, tmp_path, monkeypatch):
+    """In the middle of its second round, again and again; only what is saved then is there to go on from."""
+    rounds = []
+
+    @contextmanager
+    def stop():
+        rounds.clear()
+        yield
+
+    def descending(pool, descents, plain=search_module._Pool._descend):
+        rounds.append(len(descents))
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+        return plain(pool, descents)
+
+    whole = searched(matrix(), 2, descents=4 * ROUND)
+    monkeypatch.setattr(search_module._Pool, "_descend", descending)
+    found, stops = found_in_parts(stop, tmp_path / "kept", t=matrix(), every=3600)
+    assert stops == (whole.evidence.starts + whole.evidence.hops) // ROUND - 1
+    assert (found.name, found.stress) == (whole.name, whole.stress)
+    assert_array_equal(found.x, whole.x)
+    assert found.evidence.as_dict() == whole.evidence.as_dict()
+
+
+def test_a_search_tells_how_far_it_is():
+    told = []
+    searched(noise(), 2, descents=4 * ROUND, on_progress=lambda *so_far: told.append(so_far))
+    assert told[0] == (ROUND, 4 * ROUND)
+    assert told[-1] == (4 * ROUND, 4 * ROUND)
+    assert told == sorted(told)
 
 
 def test_the_stress_is_that_of_the_map():
