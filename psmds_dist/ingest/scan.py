@@ -157,7 +157,8 @@ class Scanner:
         if low < 0 or high > self._largest or not math.isfinite(squares.sum()):
             invalid = _invalid_entries(rows, lo)
             usable = np.where(np.abs(rows) <= self._largest, rows, 0)
-            squares, high = np.square(usable, dtype=np.float64).sum(axis=1), float(usable.max())
+            # by the same kernel: a sum must not depend on what other rows were looked at with it
+            squares, _, _, high = scan_rows(usable, lo, self._weights, np.zeros_like(self._columns))
         return _Part(squares, np.diagonal(rows, lo).astype(np.float64), sketch, high, invalid)
 
     def _without_gaps(self, lo: int, rows: Rows) -> Iterator[tuple[int, Rows]]:

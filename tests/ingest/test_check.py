@@ -491,6 +491,19 @@ def test_infinite_entries_do_not_hide_small_similarities():
         refuse_similarities(ArrayRows(matrix, "float64"))
 
 
+@pytest.mark.filterwarnings("ignore:2 negative entries")
+@pytest.mark.parametrize(("dtype", "n", "seed"), [("float32", 100, 2), ("float32", 300, 4), ("float64", 300, 6)])
+def test_a_rounded_negative_changes_no_sum_of_other_rows(dtype, n, seed, monkeypatch):
+    """Of rows that are looked at one by one, and all together."""
+    matrix = distances(n, dtype, seed)
+    matrix[7, 50] = matrix[50, 7] = -1e-7
+    found = []
+    for size in (1, 2**30):
+        monkeypatch.setattr(scan, "PIECE_BYTES", size)
+        found.append(check(matrix, dtype).rms)
+    assert found == [check(np.abs(matrix), dtype).rms] * 2
+
+
 def test_the_worst_of_invalid_entries_is_one_that_is_no_number():
     some = [InvalidEntries(2, 5, 1, -7.0), None, InvalidEntries(1, 9, 2, np.nan), InvalidEntries(3, 4, 0, 1e300)]
     assert total_invalid(some) == InvalidEntries(6, 9, 2, pytest.approx(np.nan, nan_ok=True))
