@@ -128,6 +128,13 @@ class SolverConfig:
         usual = self.bad_moves and self.radius_tol is None and self.effort != "quick"
         return usual and (self.polishes_fully(n) or self.rule.transformation is not None)
 
+    def settles_first(self, n: int) -> bool:
+        """Whether a monotone solve of ``n`` points that have a region begins with a polish.
+
+        No search has settled its start, and from afar single moves along axes take more epochs than there are.
+        """
+        return not self.bad_moves and self.rule.facts.smooth and self.polish is not False and n <= SMALL_POINTS
+
     def polishes_fully(self, n: int) -> bool:
         """Whether a polish goes on to many digits, rather than for a few steps."""
         return self.polish is True or n <= SMALL_POINTS or self.effort == "best"

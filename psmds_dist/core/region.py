@@ -111,6 +111,12 @@ class Region:
         """Coordinates ``(L, n)`` moved to the nearest ones of the region."""
         return np.clip(x, self.low, self.high)
 
+    def inside(self, x: Floats, shares: Floats, most: float) -> Floats:
+        """Coordinates ``(L, n)`` some shares of their intervals, and ``most`` at the most, away from the ends."""
+        width = np.where(self.fixed, 0.0, self.high - self.low)
+        off = np.minimum(np.where(np.isinf(width), most, shares * width), most)
+        return np.clip(x, self.low + off, self.high - off)
+
     def placed(self, x: Floats) -> Floats:
         """A map, ``(L, n)``, turned and moved onto the pinned coordinates as a whole, then put into the region.
 

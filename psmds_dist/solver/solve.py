@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import EpochEvent, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.region import Region
+from psmds_dist.core.rng import RandomStream, generator
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical, counted_pairs
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
@@ -25,6 +26,16 @@ from psmds_dist.solver.polish import FEW_STEPS, MAX_STEPS, polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
+
+INWARD = 0.1
+"""Farthest that points at the ends of their intervals are moved inward before a polish, as a share of the scale: those
+that were cut to the same corner would never part."""
+
+POLISH_EVERY = 10
+"""Epochs at the last radius of a monotone solve in a region between one polish and the next."""
+
+SETTLED, LEAST = 0.05, 1e-3
+"""First radius after a polish, as a share of the largest residual of a point, and of the scale at least."""
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])
 """Columns of a solve's history."""
@@ -213,6 +224,8 @@ def solve(
             progress.restore(saved)
         elif config.max_epochs:
             progress.state = _first_state(progress.objective, progress.state, schedule, given=start is not None)
+            if region is not None and config.settles_first(source.n):
+                progress.state = _settled_state(objective, progress.state, schedule)
         on_event(StageEvent("epochs", last=not config.polishes(source.n)))
         _loop(progress, schedule, partial(_told, on_epoch, on_event), stream)
         if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
@@ -245,6 +258,9 @@ def _loop(
     run_epoch: Epoch = bad_moves_epoch if config.bad_moves else monotone_epoch
     progress.outcome = StopReason.EPOCHS if config.max_epochs == 0 else progress.outcome
     while progress.outcome is None:
+        if _settles_again(progress, schedule):  # first, so that a resumed solve does so as well
+            progress.polish(schedule.scale, MAX_STEPS)
+            progress.state = replace(progress.state, error=np.inf)  # measured anew, to the last digit
         plan = schedule.plan(progress.state)
         report = run_epoch(progress.objective, progress.state, plan)
         event = progress.record(report, plan.radius, schedule)
@@ -256,11 +272,35 @@ def _loop(
             progress.outcome = progress.outcome or StopReason.CALLBACK
 
 
+def _settles_again(progress: _Progress, schedule: Schedule) -> bool:
+    """Whether a monotone solve is polished: where it comes to its last radius, and after some epochs there.
+
+    Points that were cut to one place are parted by moves along axes, which are short for the rest of the way.
+    """
+    objective, radius = progress.objective, progress.state.radius
+    if objective.region is None or progress.outcome is not None or not schedule.config.settles_first(schedule.layout.n):
+        return False
+    there = sum(row[1] == radius for row in progress.rows)
+    return schedule.certifies(radius) and there % POLISH_EVERY == 0
+
+
 def _first_state(objective: Objective, state: State, schedule: Schedule, *, given: bool) -> State:
     """State before the first epoch."""
     if schedule.config.radius is None:
         state = replace(state, radius=_starting_radius(objective, state.x, schedule))
     return schedule.jittered(state) if schedule.config.guided and given else state
+
+
+def _settled_state(objective: Objective, state: State, schedule: Schedule) -> State:
+    """State at a local minimum, and a radius, unless one is given, that does not leave its basin."""
+    assert objective.region is not None
+    draw = generator(schedule.config.seed, RandomStream.JITTER).random(state.x.shape)
+    inside = objective.region.inside(state.x, 0.25 * draw, INWARD * schedule.scale)
+    state = replace(state, x=polished(objective, inside, scale=schedule.scale))
+    if schedule.config.radius is not None:
+        return state
+    near = max(SETTLED * _misplacement(objective, state.x, schedule.scale), LEAST * schedule.scale)
+    return replace(state, radius=min(state.radius, near))
 
 
 def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> float:

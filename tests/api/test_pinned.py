@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from scipy.optimize import minimize
 from scipy.spatial.distance import pdist, squareform
 
-from psmds_dist import DissimilarityWarning, InputError, PatternSearchMDS, measure, read_result
+from psmds_dist import DissimilarityWarning, InputError, PatternSearchMDS, certify, measure, read_result
 from psmds_dist.core.rules import PairRule
 from tests.pair_costs import Pairs
 
@@ -187,3 +187,16 @@ def test_the_saved_map_tells_what_was_pinned(tmp_path):
     assert found.attributes["pinned_coordinates"] == 2 * OLD
     assert_array_equal(found.embedding, mds.embedding_)
     assert measure(NOISY, mds.embedding_, dtype="float64").normalized_stress == mds.normalized_stress_
+
+
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.wide)])
+def test_a_monotone_solve_in_a_box_that_is_too_small_is_certified(seed):
+    t = squareform(pdist(1.5 * np.random.default_rng(seed).random((200, 3))))
+    mds = fit(t, bounds=(0, 1), bad_moves=False, n_init=1)
+    assert (mds.embedding_.min(), mds.embedding_.max()) == (0, 1)
+    assert (np.diff(mds.history_["mse"]) <= 0).all()
+    assert mds.certificate_.holds
+    found = certify(t, mds.raw_embedding_, mds.radius_, bounds=(0, 1), dtype="float64")
+    assert found.gain <= 1e-11 * objective(t, mds.embedding_)
+    x = best_of_scipy(t, [mds.embedding_], np.zeros((200, 2)), np.ones((200, 2)))
+    assert objective(t, mds.embedding_) <= x * (1 + 1e-4)

@@ -117,3 +117,11 @@ def test_a_map_moves_into_its_bounds_as_little_as_it_must():
 def test_bad_descriptions_get_a_sentence(pinned, bounds, sentence):
     with pytest.raises(InputError, match=sentence):
         Region.of(3, 2, pinned, bounds)
+
+
+def test_points_are_moved_inside_of_their_intervals():
+    region = Region.of(4, 2, [[np.nan, np.nan], [0.5, np.nan], [np.nan, np.nan], [np.nan, np.nan]], [(0, 1), (0, None)])
+    x = np.array([[0.0, 0.5, 1.0, 0.4], [0.0, 3.0, 9.0, 0.0]])
+    shares = np.full((2, 4), 0.25)
+    np.testing.assert_array_equal(region.inside(x, shares, 0.1), [[0.1, 0.5, 0.9, 0.4], [0.1, 3.0, 9.0, 0.1]])
+    np.testing.assert_array_equal(region.inside(x, 0.04 * shares, 9.0)[0], [0.01, 0.5, 0.99, 0.4])
