@@ -169,18 +169,24 @@ def _of_file(path: str | os.PathLike[str]) -> tuple[list[str], list[str], Floats
     place = os.path.abspath(path)
     first, second, t = [], [], array("d")
     same: dict[str, str] = {}  # one string for all lines that name a point
+    heading: list[str] = []
     try:
-        for i, j, value in _lines(place):
+        for i, j, value in _lines(place, heading):
             first.append(same.setdefault(i, i))
             second.append(same.setdefault(j, j))
             t.append(value)
     except FileNotFoundError:
         raise InputError(f"the list of pairs {place} does not exist; give a text file of three columns.") from None
+    if not same.keys().isdisjoint(heading[:2]):
+        raise InputError(
+            f"{place} begins with {', '.join(map(repr, heading))}, which names points and no number; correct it, or "
+            "remove it."
+        )
     return first, second, np.frombuffer(t, np.float64) if t else np.empty(0)
 
 
-def _lines(path: str) -> Iterator[tuple[str, str, float]]:
-    """Pairs of a text file, line by line."""
+def _lines(path: str, head: list[str]) -> Iterator[tuple[str, str, float]]:
+    """Pairs of a text file, line by line; the cells of a heading are added to ``head``."""
     separator = decimal = ""
     for line in TextFile(path).lines():
         text = as_text(line, path)
@@ -200,6 +206,7 @@ def _lines(path: str) -> Iterator[tuple[str, str, float]]:
             )
         else:
             decimal = ""
+            head.extend(cell.strip() for cell in cells)
 
 
 def _separator(text: str) -> str:

@@ -92,6 +92,7 @@ def test_both_orders_may_differ_and_a_repeated_line_may_not():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("a,b,--\na,c,2\nb,c,1\n", r"begins with 'a', 'b', '--', which names points and no number"),
         ('a,b,1\nb,c,"0\n', r"line 2 of .*p\.csv is 'b,c,\"0', but needs two points"),
         ("a,b,1\nb,c\n", r"line 2 of .*p\.csv is 'b,c', but needs two points"),
         ("x,y,t\na,b,1\nb,c,far\n", r"line 3 of .* is 'b,c,far'"),

@@ -403,6 +403,11 @@ def test_a_heading_with_other_delimiters_is_no_point(tmp_path):
         open_matrix(written(tmp_path, ";n0;n1\nn1 1.5\nn2 2.5 3.5\n"))
 
 
+def test_errors_of_spreadsheets_are_no_comments(tmp_path):
+    with pytest.raises(InputError, match=r"has '#DIV/0!' instead of a number in line 1"):
+        all_rows(open_matrix(written(tmp_path, "#DIV/0!;1.5;2.5\n0.0;3.5\n0.0\n")))
+
+
 def test_quotes_are_around_numbers_only(tmp_path):
     matrix = matrix_of(3)
     text = "\n".join(",".join(f'"{value!r}"' for value in row) for row in matrix.tolist())

@@ -506,6 +506,8 @@ def read_file(choose: Chooser, folder: Path) -> str:
         right = [written]
     else:
         damage = choose.pick(made.damages or (IN_TEXT if made.delimiter else ANY))
+        if damage is lines_swapped and n < 4:  # three lines of a triangle the other way round are another triangle
+            damage = line_twice
         what, content = damage.__name__, damage(choose, made)
         if made.delimiter and choose.number(1, 6) == 6:
             what, content = f"{what}, compressed", choose.pick([gzip.compress, lzma.compress])(content)

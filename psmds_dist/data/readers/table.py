@@ -24,6 +24,7 @@ ENOUGH = 0.6
 _QUOTED = re.compile(rb'\s*"((?:[^"]|"")*)"')
 _WORD = re.compile(rb"\s*(\S*)")
 _FRACTION = re.compile(r"[-+]?\d*[.,]\d+([eE][-+]?\d+)?")
+_COMMENT = re.compile(rb"#(?!N/A|DIV/0!|REF!|VALUE!|NAME\?|NUM!|NULL!)")
 _DELIMITERS = re.compile(r"[,;|\t ]")
 
 
@@ -50,7 +51,7 @@ class _Entry:
     """Cells after the first."""
 
     is_comment: bool
-    """Whether it begins with ``#``."""
+    """Whether it begins with ``#``, but not with an error of a spreadsheet."""
 
     def row(self, named: bool) -> Row:
         """Numbers of the line, beside the name of its point or from the first cell on."""
@@ -181,7 +182,7 @@ def _is_broken(text: bytes, dialect: Dialect) -> bool:
 def _entry(line: Line, dialect: Dialect) -> _Entry:
     first, after = _first_cell(line.text, dialect)
     count = dialect.count(line.text, after)
-    return _Entry(line.number, line.start, line.end, first, after, count, line.text.startswith(b"#"))
+    return _Entry(line.number, line.start, line.end, first, after, count, _COMMENT.match(line.text) is not None)
 
 
 def _first_cell(text: bytes, dialect: Dialect) -> tuple[bytes, int]:
