@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from landmarks import LandmarkMDS
 from landmarks.cli import _verdict
-from landmarks.estimator import CURVE
+from landmarks.run import CURVE
 from psmds_dist import read_result
 from psmds_dist.cli.app import main
 from psmds_dist.data.store import open_panel
