@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 NEGLIGIBLE_STRESS = 1e-5
 """Held-out stress that more landmarks cannot lower: the rest is rounding."""
 
+WIDE = 0.2
+"""Width of an interval, as a share of its figure, beyond which it does not tell whether more landmarks would help."""
+
 MAX_DIGITS = 18
 """Most digits of a row number; longer ones may not fit into 64 bits."""
 
@@ -225,6 +228,8 @@ def _verdict(mds: LandmarkRun) -> str:
     last = mds.curve_[-1]
     if len(mds.curve_) < 2 or math.isinf(last["high"]):
         return "Too few values to judge."
+    if last["normalized_stress"] > NEGLIGIBLE_STRESS and last["high"] - last["low"] > WIDE * last["normalized_stress"]:
+        return "The interval is too wide to tell whether more landmarks would help."
     as_good = mds.curve_["normalized_stress"] <= max(last["high"], NEGLIGIBLE_STRESS)
     enough = int(mds.curve_["n_landmarks"][as_good][0])
     if enough < last["n_landmarks"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from typing import Any
@@ -18,6 +19,12 @@ from psmds_dist.core.types import Floats
 from psmds_dist.data.sparse_points import DISTANCES
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import open_checkpoint
+
+NOT_MEASURED = (
+    "stress was not measured (normalized_stress_ is NaN), as no pairs were held out: take fewer landmarks, or all "
+    "points as landmarks"
+)
+"""Warning of a fit whose landmarks leave too few other pairs."""
 
 
 class LandmarkMDS(TransformerMixin, OnCluster, LandmarkRun):  # type: ignore[misc]
@@ -146,6 +153,11 @@ class LandmarkMDS(TransformerMixin, OnCluster, LandmarkRun):  # type: ignore[mis
         ------
         InputError, BudgetError, WorkerError
             As `psmds_dist.PatternSearchMDS.fit`.
+
+        Warns
+        -----
+        UserWarning
+            Where stress was to be measured and could not be.
         """
         with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
             with executor_for(self.cluster, self.n_jobs) as executor:
@@ -154,6 +166,8 @@ class LandmarkMDS(TransformerMixin, OnCluster, LandmarkRun):  # type: ignore[mis
                 checkpoint.remove()
         if self.result_.advice:
             warnings.warn(self.result_.advice, ConvergenceWarning, stacklevel=2)
+        if self.evaluate and math.isnan(self.normalized_stress_):
+            warnings.warn(NOT_MEASURED, UserWarning, stacklevel=2)
         if self.result_.over:
             warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self
