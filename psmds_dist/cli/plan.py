@@ -78,8 +78,8 @@ class _Input:
 def plan(matrix: str | None, options: PlanOptions) -> None:
     """Estimate memory, passes, time and bottleneck of a run.
 
-    MATRIX is what 'psmds fit' accepts: a store, another Zarr array, or a .npy file; --points needs no data. Rates are
-    measured on this machine for about a second and assumed for every thread of every worker. No worker is started.
+    MATRIX is any file or store that 'psmds fit' accepts; --points needs no data. Rates are measured on this machine for
+    about a second and assumed for every thread of every worker. No worker is started.
     """
     from psmds_dist.api import probe
     from psmds_dist.api.forecast import job_of, plan_of, report
