@@ -36,11 +36,14 @@ from psmds_dist.core.errors import InputError
 from psmds_dist.utils.text import escaped
 
 if TYPE_CHECKING:
-    from landmarks.estimator import LandmarkMDS
+    from landmarks.run import LandmarkRun
     from psmds_dist.core.types import Ints
 
 NEGLIGIBLE_STRESS = 1e-5
 """Held-out stress that more landmarks cannot lower: the rest is rounding."""
+
+WIDE = 0.2
+"""Width of an interval, as a share of its figure, beyond which it does not tell whether more landmarks would help."""
 
 MAX_DIGITS = 18
 """Most digits of a row number; longer ones may not fit into 64 bits."""
@@ -161,12 +164,12 @@ def fit(
     The state of the run is saved in TARGET.checkpoint; after a failure, --resume continues from there to the same
     result.
     """
-    from landmarks.estimator import LandmarkMDS
+    from landmarks.run import LandmarkRun
 
     checkpoint, overwrite = open_checkpoint(target, run)
     require_map_place(target, overwrite, run, source)
     with open_executor(cluster, quiet=run.quiet) as executor, events_shown(run.quiet) as show:
-        mds = LandmarkMDS(
+        mds = LandmarkRun(
             n_components=map_.n_components,
             n_landmarks=chosen.n_landmarks,
             landmarks=chosen.rows(),
@@ -182,14 +185,14 @@ def fit(
             on_stage=run.say,
         )
         mds.fit_on(source, executor, checkpoint, run.ids, show)
-    save(mds.save, target, overwrite)
+    save(mds.model_.save, target, overwrite)
     run.say(_summary(mds, target))
     if run.plot:
         _save_picture(mds, run.plot)
     finish_run(mds.result_.stop_reason, target, checkpoint)
 
 
-def _summary(mds: LandmarkMDS, target: str) -> str:
+def _summary(mds: LandmarkRun, target: str) -> str:
     """Outcome of a fit, its notes and its figures, one per line."""
     from psmds_dist.core.types import StopReason
     from psmds_dist.planning.memory import describe_exceeded
@@ -201,7 +204,7 @@ def _summary(mds: LandmarkMDS, target: str) -> str:
     return "\n".join([outcome, *(f"Note: {note}." for note in notes), _figures(mds)])
 
 
-def _figures(mds: LandmarkMDS) -> str:
+def _figures(mds: LandmarkRun) -> str:
     from psmds_dist.api.report import table
 
     lines = [
@@ -220,11 +223,13 @@ def _figures(mds: LandmarkMDS) -> str:
     return "\n".join(lines)
 
 
-def _verdict(mds: LandmarkMDS) -> str:
+def _verdict(mds: LandmarkRun) -> str:
     """Whether more landmarks would help, from the fewest whose stress lies within the interval of all."""
     last = mds.curve_[-1]
     if len(mds.curve_) < 2 or math.isinf(last["high"]):
         return "Too few values to judge."
+    if last["normalized_stress"] > NEGLIGIBLE_STRESS and last["high"] - last["low"] > WIDE * last["normalized_stress"]:
+        return "The interval is too wide to tell whether more landmarks would help."
     as_good = mds.curve_["normalized_stress"] <= max(last["high"], NEGLIGIBLE_STRESS)
     enough = int(mds.curve_["n_landmarks"][as_good][0])
     if enough < last["n_landmarks"]:
@@ -236,7 +241,7 @@ def _verdict(mds: LandmarkMDS) -> str:
     return "Stress still decreases with the number of landmarks: more may help."
 
 
-def _stress(mds: LandmarkMDS) -> str:
+def _stress(mds: LandmarkRun) -> str:
     low, high = mds.stress_interval_
     if mds.stress_is_exact_:
         return f"{mds.normalized_stress_:.6f}   over all pairs"
@@ -247,7 +252,7 @@ def _stress(mds: LandmarkMDS) -> str:
     return f"{mds.normalized_stress_:.6f}   {pairs}, 95 % interval {low:.6f} to {high:.6f}"
 
 
-def _save_picture(mds: LandmarkMDS, path: str) -> None:
+def _save_picture(mds: LandmarkRun, path: str) -> None:
     from psmds_dist.api.plot import save_map
 
     stress = "" if math.isnan(mds.normalized_stress_) else f", normalized stress {mds.normalized_stress_:.4f}"
@@ -274,12 +279,12 @@ def transform(model: str, new: str, output: str, overwrite: bool) -> None:
     holds those to the landmarks, one row per point, in the order of 'psmds landmarks list MODEL' (for a map of a panel,
     the order of its columns); for a map of points, it holds points.
     """
-    from landmarks.estimator import LandmarkMDS
+    from landmarks.model import Model
     from psmds_dist.api.results import write_coordinates
     from psmds_dist.data.sources import load_npy
 
     require_output(output, overwrite, model, new)
-    placed = LandmarkMDS.load(model).transform(load_npy(os.path.abspath(new)))
+    placed = Model.load(model).transform(load_npy(os.path.abspath(new)))
     write_coordinates(output, placed)
     print_status(f"{output}: {len(placed):,} points placed into {model}")
 

@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from landmarks.model import Model
-from landmarks.panel.data import open_data
-from landmarks.solver.fit import fit
-from landmarks.solver.types import LandmarkConfig, LandmarkFit
-from psmds_dist.api.estimator import OnCluster, executor_for, seed_of
-from psmds_dist.api.inputs import labels_of, path_of
-from psmds_dist.core.arrays import is_frame
-from psmds_dist.core.events import OnEvent, ignore
-from psmds_dist.core.executor import Executor
-from psmds_dist.core.layout import parse_bytes
+from landmarks.run import LandmarkRun
+from psmds_dist.api.arguments import executor_for
+from psmds_dist.api.estimator import OnCluster
 from psmds_dist.core.types import Floats
 from psmds_dist.data.sparse_points import DISTANCES
 from psmds_dist.planning.memory import describe_exceeded
-from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, open_checkpoint
-from psmds_dist.utils.text import note_unsafe
+from psmds_dist.solver.checkpoint import open_checkpoint
 
-CURVE = np.dtype([("n_landmarks", "i8"), ("normalized_stress", "f8"), ("low", "f8"), ("high", "f8")])
-"""Columns of ``curve_``."""
-
-FACTS = (
-    "normalized_stress",
-    "stress1",
-    "mse",
-    "raw_stress",
-    "stress_is_exact",
-    "landmark_stress",
-    "stop_reason",
-    "seed",
+NOT_MEASURED = (
+    "stress was not measured (normalized_stress_ is NaN), as no pairs were held out: take fewer landmarks, or all "
+    "points as landmarks"
 )
-"""What a stored map knows under the names of attributes."""
+"""Warning of a fit whose landmarks leave too few other pairs."""
 
 
-def _row_names(points: Any) -> list[str] | None:
-    """Row names of a data frame, whose columns are features."""
-    return [str(name) for name in points.index] if is_frame(points) else None
-
-
-class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
+class LandmarkMDS(TransformerMixin, OnCluster, LandmarkRun):  # type: ignore[misc]
     """Multidimensional scaling of very many points through landmarks.
 
     A subset, the landmarks, is embedded by pattern search from several starts. Every other point is then placed
@@ -156,49 +133,6 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         Columns of X.
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_landmarks: int | None = None,
-        landmarks: Sequence[int] | None = None,
-        selection: str = "random",
-        metric: str | Callable[[Any, Any], float] = "precomputed",
-        metric_params: dict[str, Any] | None = None,
-        refine: str = "none",
-        n_init: int = 2,
-        closed_form: str = "least_squares",
-        evaluate: bool = True,
-        random_state: int | np.random.RandomState | None = None,
-        dtype: str = "float32",
-        cluster: Any = None,
-        memory_limit: int | str | None = None,
-        n_jobs: int | None = None,
-        scratch: str | os.PathLike[str] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        on_stage: Callable[[str], object] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.selection = selection
-        self.metric = metric
-        self.metric_params = metric_params
-        self.refine = refine
-        self.n_init = n_init
-        self.closed_form = closed_form
-        self.evaluate = evaluate
-        self.random_state = random_state
-        self.dtype = dtype
-        self.cluster = cluster
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.scratch = scratch
-        self.checkpoint = checkpoint
-        self.resume = resume
-        self.on_stage = on_stage
-
     def fit(self, X: Any, y: object = None) -> LandmarkMDS:
         """Fit a map.
 
@@ -219,6 +153,11 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
         ------
         InputError, BudgetError, WorkerError
             As `psmds_dist.PatternSearchMDS.fit`.
+
+        Warns
+        -----
+        UserWarning
+            Where stress was to be measured and could not be.
         """
         with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
             with executor_for(self.cluster, self.n_jobs) as executor:
@@ -227,51 +166,11 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
                 checkpoint.remove()
         if self.result_.advice:
             warnings.warn(self.result_.advice, ConvergenceWarning, stacklevel=2)
+        if self.evaluate and math.isnan(self.normalized_stress_):
+            warnings.warn(NOT_MEASURED, UserWarning, stacklevel=2)
         if self.result_.over:
             warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self
-
-    def fit_on(
-        self,
-        X: Any,
-        executor: Executor,
-        checkpoint: CheckpointStore = NO_CHECKPOINT,
-        names: str | os.PathLike[str] | None = None,
-        on_event: OnEvent = ignore,
-    ) -> LandmarkMDS:
-        """Fit with an executor, a checkpoint and a file of row names that are there already; otherwise as `fit`.
-
-        ``on_event`` is called with every event of the run.
-        """
-        config = self._config(checkpoint)
-        ids = names or (labels_of(X) if self.metric == "precomputed" else _row_names(X))
-        with open_data(
-            X,
-            executor,
-            metric=self.metric,
-            metric_params=self.metric_params,
-            landmarks=self.landmarks,
-            ids=ids,
-            dtype=self.dtype,
-            memory_limit=None if self.memory_limit is None else parse_bytes(self.memory_limit),
-            scratch=self.scratch,
-        ) as data:
-            note_unsafe(data.ids)
-            if data.candidates is not None:  # landmarks has told what the columns of the panel are
-                config = replace(config, landmarks=None)
-            tell = self.on_stage or (lambda text: None)
-            result = fit(
-                data,
-                config,
-                executor,
-                memory_limit=self.memory_limit,
-                tell=tell,
-                on_event=on_event,
-                checkpoint=checkpoint,
-            )
-            matrix = path_of(X, data.matrix) if data.matrix is not None and self.metric == "precomputed" else None
-            model = Model.of(result, data, matrix)
-        return self._know(model)._learn(result)
 
     def fit_transform(self, X: Any, y: object = None) -> Floats:
         """Fit a map and return the coordinates; arguments as in `fit`."""
@@ -326,45 +225,6 @@ class LandmarkMDS(TransformerMixin, OnCluster):  # type: ignore[misc]
     def _n_features_out(self) -> int:
         """Columns of the map, for scikit-learn's names of them."""
         return int(self.embedding_.shape[1])
-
-    def _config(self, checkpoint: CheckpointStore) -> LandmarkConfig:
-        return LandmarkConfig(
-            n_components=self.n_components,
-            n_landmarks=self.n_landmarks,
-            landmarks=self.landmarks,
-            selection=self.selection,
-            n_init=self.n_init,
-            closed_form=self.closed_form,
-            refine=self.refine,
-            evaluate=self.evaluate,
-            seed=seed_of(self.random_state, checkpoint),
-        )
-
-    def _know(self, model: Model) -> LandmarkMDS:
-        """Take over a map and what it says of itself."""
-        self.model_ = model
-        self.embedding_ = model.embedding
-        self.landmarks_ = model.order
-        self.ids_ = model.ids
-        self.point_stress_ = model.residual
-        self.n_features_in_ = model.width
-        facts = model.facts
-        for name in FACTS:
-            setattr(self, f"{name}_", facts[name])
-        self.stress_ = self.raw_stress_
-        self.agreement_ = np.array(facts["agreement"])
-        held_out = facts["held_out"]
-        self.stress_interval_ = (np.nan, np.nan) if held_out is None else (held_out["low"], held_out["high"])
-        self.curve_ = np.array([tuple(point[name] for name in CURVE.names or ()) for point in facts["curve"]], CURVE)
-        return self
-
-    def _learn(self, result: LandmarkFit) -> LandmarkMDS:
-        """Take over what only the fit itself knows."""
-        self.history_ = None if result.solution is None else result.solution.history
-        self.n_epochs_ = self.n_iter_ = 0 if result.solution is None else len(result.solution.history)
-        self.seconds_ = result.seconds
-        self.result_ = result
-        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 import psmds_dist
 
@@ -41,6 +43,23 @@ def test_small_input_never_waits_for_what_it_does_not_need():
         for estimator in ("psmds_dist.PatternSearchMDS()", "landmarks.LandmarkMDS(refine='full')")
     )
     assert not {"zarr", "dask", "distributed", "matplotlib", "rich"} & set(loaded_after(code))
+
+
+def test_commands_leave_out_scikit_learn_which_brings_pandas(tmp_path):
+    points = np.random.default_rng(0).random((40, 3))
+    np.save(tmp_path / "points.npy", points)
+    np.save(tmp_path / "d.npy", cdist(points, points))
+    limit = "'--memory-limit', '1KiB'"  # refused after all is imported, before kernels are compiled
+    code = (
+        "import os; from click.testing import CliRunner; from psmds_dist.cli.app import main\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        f"fit = ['landmarks', 'fit', 'points.npy', 'map', '--metric', 'euclidean', '-S', '10', {limit}]\n"
+        f"for args in (fit, ['quality', 'points.npy', '--matrix', 'd.npy', '--json', {limit}]):\n"
+        "    assert 'memory limit' in CliRunner().invoke(main, args).output.replace('_', ' ').replace('-', ' ')"
+    )
+    loaded = loaded_after(code)
+    assert "numba" in loaded
+    assert not {"sklearn", "pandas"} & set(loaded)
 
 
 @pytest.mark.parametrize(("code", "most"), [("import psmds_dist", 10), (f"{COMMAND}['--help'])", 250)])

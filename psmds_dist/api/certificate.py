@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from psmds_dist.api.arguments import executor_for
 from psmds_dist.api.embed import plan_run, usable_map, warm_up
-from psmds_dist.api.estimator import executor_for
 from psmds_dist.api.inputs import paired_rows
 from psmds_dist.api.quality import coordinates_for
 from psmds_dist.api.run import RunContext

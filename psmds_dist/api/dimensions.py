@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from psmds_dist.api.arguments import seed_from, threads_of
 from psmds_dist.api.embed import Embedding, embed
-from psmds_dist.api.estimator import seed_from, threads_of
 from psmds_dist.api.inputs import ids_of, labels_of, row_source
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.config import SolverConfig, check_int

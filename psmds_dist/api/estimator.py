@@ -5,25 +5,22 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from psmds_dist.api.arguments import executor_for, seed_of
 from psmds_dist.api.embed import Embedding, embed
 from psmds_dist.api.inputs import paired_rows, path_of, paths_beside
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.errors import DissimilarityWarning
 from psmds_dist.core.events import OnEpoch
-from psmds_dist.core.executor import Executor
 from psmds_dist.core.region import Region
 from psmds_dist.core.rules import PairRule
-from psmds_dist.core.types import Floats, InputError
-from psmds_dist.deploy.clusters import open_executor
+from psmds_dist.core.types import Floats
 from psmds_dist.ingest.connected import keep_connected, rows_kept
 from psmds_dist.planning.memory import describe_exceeded
 from psmds_dist.solver.checkpoint import CheckpointStore, open_checkpoint
@@ -455,55 +452,3 @@ class PatternSearchMDS(OnCluster):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = tags.input_tags.positive_only = True
         return tags
-
-
-def seed_of(random_state: object, checkpoint: CheckpointStore) -> int:
-    """Seed of a run: of the one that it goes on with where it was given none."""
-    kept = checkpoint.seed() if random_state is None else None
-    return seed_from(random_state) if kept is None else kept
-
-
-def seed_from(random_state: object) -> int:
-    """Turn scikit-learn's ``random_state`` into one seed.
-
-    Raises
-    ------
-    InputError
-        When it is none of the kinds scikit-learn takes.
-    """
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
-        if random_state >= 0:
-            return int(random_state)
-    elif isinstance(random_state, np.random.RandomState):
-        return int(check_random_state(random_state).randint(2**31))
-    elif isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31))
-    raise InputError(f"random_state must be a whole number of at least 0, a RandomState or None, not {random_state!r}.")
-
-
-def executor_for(cluster: Any, n_jobs: object) -> AbstractContextManager[Executor]:
-    """Executor on a cluster, or in this process with ``n_jobs`` kernel threads, for the length of a with block.
-
-    Raises
-    ------
-    InputError
-        When ``cluster`` is no cluster, or ``n_jobs`` no number of threads.
-    """
-    return open_executor(cluster, threads=threads_of(n_jobs))
-
-
-def threads_of(n_jobs: object) -> int | None:
-    """Kernel threads that ``n_jobs`` asks for; None takes all.
-
-    Raises
-    ------
-    InputError
-        When it is no number of threads.
-    """
-    if n_jobs is None or n_jobs == -1:
-        return None
-    if isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool) and n_jobs > 0:
-        return int(n_jobs)
-    raise InputError(f"n_jobs must be None, -1 or a positive number of threads, not {n_jobs!r}.")

@@ -241,6 +241,9 @@ WRITERS: dict[str, Callable[[MapTable, Path], None]] = {
 }
 """By suffix, or the name that ``--format`` takes."""
 
+BINARY = ("npy", "parquet", "h5ad")
+"""Formats that are not text."""
+
 
 def join(table: MapTable, path: str) -> tuple[MapTable, int]:
     """Add the columns of a ``.csv`` or ``.tsv`` file to a map, by the ids in its first column.

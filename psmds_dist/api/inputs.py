@@ -209,7 +209,7 @@ def paired_rows(
         first, names = _opened(stack, matrix, executor, how)
         beside = {**how, "symmetrize": False}
         others = {
-            what: _opened(stack, given, executor, beside)
+            what: _opened_beside(what, stack, given, executor, beside)
             for what, given in {"upper": upper, "weights": weights}.items()
             if given is not None
         }
@@ -223,6 +223,18 @@ def _opened(
     names = labels_of(matrix)  # first, as what is no matrix may have wrong names
     source = stack.enter_context(row_source(matrix, executor, **how))
     return source, names or ids_of(source)
+
+
+def _opened_beside(
+    what: str, stack: ExitStack, given: Any, executor: Executor, how: Mapping[str, Any]
+) -> tuple[RowSource, list[str] | None]:
+    """The same of a matrix beside the first; errors name it. A mask is one of weights, zero and one."""
+    mask = what == "weights" and isinstance(given, np.ndarray) and given.dtype == bool and not is_masked(given)
+    try:
+        return _opened(stack, given.astype(how.get("dtype", "float32")) if mask else given, executor, how)
+    except InputError as error:
+        told = str(error)
+        raise InputError(f"{what}{told[1:]}" if told.startswith("X ") else f"{what}: {told}") from None
 
 
 def side_by_side(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from psmds_dist.api import embed
-from psmds_dist.api.estimator import executor_for, seed_from
+from psmds_dist.api.arguments import executor_for, seed_from
 from psmds_dist.api.inputs import paired_rows
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.arrays import is_frame, numbers_of

@@ -168,6 +168,8 @@ def _numbered(value: object) -> Mapping[str, object]:
 def _format(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, float) and math.isnan(value):
+        return "not measured"
     if isinstance(value, list | tuple):
         return ", ".join(map(_format, value)) or "none"
     return "none" if value == {} else escaped(str(value))

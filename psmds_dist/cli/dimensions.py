@@ -103,7 +103,13 @@ def dimensions(matrix: str, curve: CurveOptions, output: OutputOptions) -> None:
     with notes_shown(output.quiet), counter("maps", output.quiet) as show:
         found = api.dimensions(source, **settings, on_map=show)
     output.write(found)
-    print_result("\n".join((found.coverage, "", _table(found), "", f"{found.description}.")))
+    print_result("\n".join((found.coverage, "", _table(found), _COLUMNS, "", f"{found.description}.")))
+
+
+_COLUMNS = (
+    "gain: share of the stress that a dimension removes; shuffled: stress of random dissimilarities, where a\n"
+    "dimension gains no more than the last column says (a bound for another shuffling)."
+)
 
 
 def _table(found: Dimensions) -> str:

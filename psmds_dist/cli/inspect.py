@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from psmds_dist.cli.options import ClusterOptions, InputPath, Positive, RuleOptions, accept, option, overwrite_option
-from psmds_dist.cli.output import print_note, print_result, print_status
+from psmds_dist.cli.output import print_file, print_note, print_result, print_status
 from psmds_dist.cli.session import open_executor, require_output, with_matrices_beside
 from psmds_dist.core.errors import InputError
 
@@ -300,7 +303,7 @@ def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
 
 @click.command()
 @click.argument("result", type=InputPath())
-@click.argument("output", type=click.Path(dir_okay=False))
+@click.argument("output", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--format",
     type=click.Choice(["csv", "tsv", "npy", "parquet", "h5ad", "json", "geojson", "ordination"]),
@@ -314,8 +317,11 @@ def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
 )
 @click.option("--sort", is_flag=True, help="Sort the rows by x1: the order of a map in one dimension.")
 @overwrite_option
-def export(result: str, output: str, format: str | None, metadata: str | None, sort: bool, overwrite: bool) -> None:
-    """Write the coordinates of RESULT to the file OUTPUT.
+@click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
+def export(
+    result: str, output: str, format: str | None, metadata: str | None, sort: bool, overwrite: bool, quiet: bool
+) -> None:
+    """Write the coordinates of RESULT to the file OUTPUT, or to standard output if that is '-' (needs --format).
 
     OUTPUT ends in .csv, .tsv, .parquet or .json (with ids and point stress), .geojson (points of a plane, not of the
     globe), .h5ad (AnnData, obsm["X_mds"]) or .npy; '--format ordination' is scikit-bio's text for Emperor and QIIME 2.
@@ -324,10 +330,30 @@ def export(result: str, output: str, format: str | None, metadata: str | None, s
     """
     from psmds_dist.api.results import export_stored
 
-    require_output(output, overwrite, result, *filter(None, [metadata]))
-    missing = export_stored(result, output, sort=sort, format=format, metadata=metadata)
+    write = partial(export_stored, result, sort=sort, format=format, metadata=metadata)
+    if output == "-":
+        missing = _print_export(write, format)
+    else:
+        require_output(output, overwrite, result, *filter(None, [metadata]))
+        missing = write(output)
+    if quiet:
+        return
     if missing:
         print_note(f"{missing:,} points are not in {metadata}; their cells are empty")
     if format == "ordination":
         print_note("a map of stress has no eigenvalues; in their place are the sums of squares of its axes")
-    print_status(f"{output}: coordinates of {result}")
+    if output != "-":
+        print_status(f"{output}: coordinates of {result}")
+
+
+def _print_export(write: Callable[[str], int], format: str | None) -> int:
+    """Write a map in a format of text to standard output; return what ``write`` does."""
+    from psmds_dist.api.export import BINARY, format_of
+
+    if format_of("-", format) in BINARY:
+        raise InputError(f"the format {format} is binary and is not written to standard output; give a file as OUTPUT.")
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "map")
+        missing = write(str(path))
+        print_file(path)
+    return missing

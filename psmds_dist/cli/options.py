@@ -98,8 +98,9 @@ class ClusterOptions:
     cluster: str | None = option(
         "--cluster",
         metavar="NAME",
-        help="Work on a cluster: local:4, the address or file of a Dask scheduler, slurm:file.yaml (pbs, lsf, sge), "
-        "ssh:hosts.txt, kubernetes:file.yaml, or package.module:function [default: work in this process].",
+        help="Work on a cluster: local:4, local (a worker for each NUMA node), the address or file of a Dask "
+        "scheduler, slurm:file.yaml (pbs, lsf, sge), ssh:hosts.txt, kubernetes:file.yaml, or package.module:function "
+        "[default: work in this process].",
     )
     workers: int | None = option(
         "--workers", type=click.IntRange(1), help="Start this many Dask workers on this machine, as --cluster local:N."

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -103,8 +104,24 @@ def print_status(text: str) -> None:
 
 def print_result(text: str) -> None:
     """Print the result of a command; a failure to print is an error."""
+    _require_printed(lambda: echo(text))
+
+
+def print_file(path: Path) -> None:
+    """Print a text file as it is, as the result of a command."""
+
+    def write() -> None:
+        with path.open("rb") as file:
+            while part := file.read(2**20):
+                click.echo(part, nl=False)
+
+    _require_printed(write)
+
+
+def _require_printed(write: Callable[[], None]) -> None:
+    """Write to standard output, or fail."""
     try:
-        echo(text)
+        write()
     except BrokenPipeError:  # the reader has gone
         raise click.exceptions.Exit(1) from None
     except OSError as error:

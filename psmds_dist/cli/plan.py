@@ -117,9 +117,9 @@ def plan(
 ) -> None:
     """Estimate memory, passes, time and bottleneck of a run.
 
-    MATRIX is what 'psmds fit' accepts, with the weights, bounds, loss and pinned points that it would be given;
-    --points needs no data. Rates are measured on this machine for about a second and assumed for every thread of every
-    worker. No worker is started, and no number is checked.
+    MATRIX is any file or store that 'psmds fit' accepts, with the weights, bounds, loss and pinned points that it would
+    be given; --points needs no data. Rates are measured on this machine for about a second and assumed for every thread
+    of every worker. No worker is started, and no number is checked.
     """
     from psmds_dist.api import probe
     from psmds_dist.api.forecast import job_of, plan_of, report

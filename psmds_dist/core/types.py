@@ -45,6 +45,10 @@ class Suspicion:
         Whether the entries behave like similarities, see `psmds_dist.ingest.similarity`.
     missing, pairs : int
         Pairs of a matrix without a known dissimilarity, and pairs in all.
+    outlier, typical : float
+        An entry that is more than a million times a typical one, and that; zero without one.
+    outlier_at : str
+        Where it is.
     """
 
     rounded_negative: int = 0
@@ -54,6 +58,9 @@ class Suspicion:
     like_similarities: bool = False
     missing: int = 0
     pairs: int = 0
+    outlier: float = 0.0
+    typical: float = 0.0
+    outlier_at: str = ""
 
     def warn(self, what: str = "the matrix") -> None:
         """Warn of all of it; ``what`` was looked at.
@@ -69,6 +76,12 @@ class Suspicion:
                 f"{self.rounded_negative} negative entries and {self.rounded_diagonal} diagonal entries of {what} "
                 f"were taken for rounded zeros; the largest is {self.largest_rounded:.3g} from zero, "
                 f"{share:.2g} of the root mean square"
+            )
+        if self.outlier:
+            warn_user(
+                f"{what} has an entry of {self.outlier:.3g} in {self.outlier_at}, where a typical one is "
+                f"{self.typical:.3g}: such entries usually are a code for missing pairs, so make them NaN; otherwise "
+                "they alone make the map, and all other points are drawn at one place"
             )
         if self.missing:
             share, verb = self.missing / self.pairs, "is" if self.missing == 1 else "are"

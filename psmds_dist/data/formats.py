@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 from psmds_dist.core.errors import InputError
@@ -211,11 +212,7 @@ def _text(path: str, text: str) -> Kind:
     if is_pairs(lines):
         return "a list of pairs", _INGEST
     if all(_is_number(cell) for row in cells for cell in row):
-        delimiter = "" if blanks else f", delimiter={separator!r}"
-        return (
-            "a table of numbers as text",
-            f"{_INGEST}; save other tables with `numpy.save('matrix.npy', numpy.loadtxt({path!r}{delimiter}))`",
-        )
+        return "a table of numbers as text", _numbers_advice(path, separator, cells)
     long_header = cut and len(lines) == 1 and len(cells[0]) > 2
     if not long_header and not any(_is_number(cell) for row in cells[1:] for cell in row[1:]):
         return (
@@ -227,6 +224,14 @@ def _text(path: str, text: str) -> Kind:
     ids = f" and give --ids {path}" if path.lower().endswith((".csv", ".tsv")) else ""
     recipe = table_recipe(path, r"\s+" if blanks else separator)
     return "a table as text", f"{_INGEST}; read other tables with `{recipe}`{_FRAME}{ids}"
+
+
+def _numbers_advice(path: str, separator: str, cells: list[list[str]]) -> str:
+    """How to make a ``.npy`` file of a table of numbers; one with a diagonal of zeros may be dissimilarities."""
+    delimiter = "" if separator == " " else f", delimiter={separator!r}"
+    recipe = f"`numpy.save({Path(path).stem + '.npy'!r}, numpy.loadtxt({path!r}{delimiter}))`"
+    hollow = all(float(row[k]) == 0 for k, row in enumerate(cells) if k < len(row))
+    return f"{_INGEST}; save other tables with {recipe}" if hollow else f"save points, or a panel, with {recipe}"
 
 
 def _split(lines: list[str]) -> tuple[str, list[list[str]]]:

@@ -50,6 +50,9 @@ ROUNDING_TOL = 1e-5
 """Largest distance from zero of a negative entry, or of one on the diagonal, that passes as a rounded zero, as a share
 of the root mean square of a typical row (the median, so that a few huge entries do not make others look small)."""
 
+OUTLIER = 1e6
+"""An entry so many times a typical one is suspicious: hardly a digit of the others counts beside its square."""
+
 POOREST = 100
 """Points that know the fewest others which a check remembers."""
 
@@ -240,7 +243,8 @@ class Judgement:
     def result(self) -> InputCheck:
         """What is known of a matrix without problems."""
         scan, pair = self.scan, self._pair
-        like_similarities = self._similarity_check.like_similarities
+        outlier = self._outlier()  # it, and all else beside it, behaves like similarities as well
+        like_similarities = not outlier and self._similarity_check.like_similarities
         return InputCheck(
             n=scan.n,
             dtype=scan.dtype.name,
@@ -253,9 +257,22 @@ class Judgement:
                 suspicion_of(scan.invalid("negative"), scan.diagonal, scan.rms, like_similarities=like_similarities),
                 missing=scan.gaps.missing,
                 pairs=scan.n * (scan.n - 1) // 2,
+                **outlier,
             ),
             poorest=tuple(scan.gaps.poorest(POOREST)),
         )
+
+    def _outlier(self) -> dict[str, Any]:
+        """Facts of a `Suspicion` about the largest entry, where it is far from a typical one."""
+        usual = typical(self.scan.complete_squares)
+        if self._highest <= OUTLIER * usual:
+            return {}
+        row = int(self.scan.squares.argmax())
+        entries_there: Rows = np.empty((1, self.scan.n), self.source.dtype)
+        self.source.read(row, row + 1, entries_there)
+        column = int(np.nanargmax(entries_there))
+        there = f"row {row_name(row, self.ids)}, column {row_name(column, self.ids)}"
+        return {"outlier": float(entries_there[0, column]), "typical": usual, "outlier_at": there}
 
     @property
     def _highest(self) -> float:
@@ -464,10 +481,15 @@ def one_triangle(found: Triangles) -> str:
     )
 
 
+def typical(squares: Floats) -> float:
+    """Root mean square of a typical row, from each row's sum of squares off the diagonal."""
+    middle, mean = float(np.partition(squares, squares.size // 2)[squares.size // 2]), float(squares.mean())
+    return math.sqrt((min(middle, mean) or mean) / max(1, squares.size - 1))
+
+
 def rounded_zero(squares: Floats) -> float:
     """Distance from zero that passes as rounding, from each row's sum of squares off the diagonal."""
-    middle, mean = float(np.partition(squares, squares.size // 2)[squares.size // 2]), float(squares.mean())
-    return ROUNDING_TOL * math.sqrt((min(middle, mean) or mean) / max(1, squares.size - 1))
+    return ROUNDING_TOL * typical(squares)
 
 
 def refuse_similarities(source: RowSource, ids: Ids = None) -> None:

@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
 from psmds_dist import PatternSearchMDS, read_result
-from psmds_dist.api.estimator import seed_from
+from psmds_dist.api.arguments import seed_from
 from psmds_dist.core.types import BudgetError, InputError
 from psmds_dist.data import sources
 from psmds_dist.data.sources import ArrayRows

@@ -11,6 +11,8 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 
 from psmds_dist import DissimilarityWarning, InputError, PatternSearchMDS, measure, open_pairs, read_result
+from psmds_dist.api.inputs import paired_rows
+from psmds_dist.executor import InProcessExecutor
 
 N = 40
 POINTS = np.random.default_rng(0).random((N, 2))
@@ -165,6 +167,21 @@ def test_the_power_of_sammon_minimises_his_stress():
 def test_bad_weights_get_a_sentence(weights, sentence):
     with pytest.raises(InputError, match=sentence):
         fit(weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [(np.ones(60), "^weights: .*1-D"), (np.full((N, N), "x"), "^weights"), ("no/such.npy", "^weights: ")],
+)
+def test_what_is_no_matrix_of_weights_is_refused_by_name(weights, sentence):
+    with pytest.raises(InputError, match=sentence):
+        fit(weights=weights)
+
+
+def test_a_mask_is_weights_of_zero_and_one():
+    mask = ~random_gaps()
+    with paired_rows(NOISY, mask, None, InProcessExecutor()) as (source, _):
+        np.testing.assert_array_equal(source.sources[1].in_memory(), mask.astype("float32"))
 
 
 def test_weights_in_another_order_are_refused_by_name():

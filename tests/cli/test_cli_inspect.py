@@ -1,12 +1,16 @@
 """``psmds info``, ``psmds quality`` and ``psmds export``."""
 
 import csv
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.spatial.distance import pdist
 
+from psmds_dist.cli.app import main
 from tests.cli.commands import IDS, refused, run
 
 
@@ -100,3 +104,16 @@ def test_a_sorted_export_is_the_order_along_the_first_axis(place):
     assert found == sorted(plain, key=lambda row: float(row[1]))
     assert found != plain
     assert "write a .csv or .tsv file" in refused("export", "line.zarr", "order.npy", "--sort")
+
+
+def test_a_map_goes_to_standard_output_as_text_and_never_as_binary(place):
+    run("fit", "square.npy", "m.zarr", "-q", "--effort", "quick")
+    before = set(os.listdir())
+    for name in ("csv", "tsv", "json", "ordination"):
+        assert run("export", "m.zarr", f"file.{name}", "--format", name, "-q") == ""
+        printed = CliRunner().invoke(main, ["export", "m.zarr", "-", "--format", name]).stdout_bytes
+        assert printed == Path(f"file.{name}").read_bytes()
+        os.remove(f"file.{name}")
+    assert "npy is binary" in refused("export", "m.zarr", "-", "--format", "npy")
+    assert "--format" in refused("export", "m.zarr", "-")
+    assert set(os.listdir()) == before

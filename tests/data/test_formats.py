@@ -3,6 +3,7 @@
 import ast
 import gzip
 import importlib
+import os
 import pickle
 import re
 import zipfile
@@ -312,7 +313,7 @@ def test_files_of_other_formats_are_recognized(tmp_path, name):
         assert str(told.value).startswith(wanted)
         assert str(told.value).endswith(".")
     assert ("read_csv" in str(told.value)) == kind.startswith("a table as text")
-    assert ("'psmds ingest'" in str(told.value)) == (is_read or kind == "a file of R")
+    assert ("'psmds ingest'" in str(told.value)) == ((is_read and name != "wide.txt") or kind == "a file of R")
     for line in re.findall(r"`([^`]*)`", str(told.value)) if kind != "a file of R" else ():
         ast.parse(line)
     for command in (["landmarks", "fit"], ["distances"], *([] if is_read else [["fit"], ["ingest"]])):
@@ -345,3 +346,14 @@ def test_no_dependency_is_imported_for_other_people_s_objects(matrix):
     PatternSearchMDS(max_epochs=2).fit(DistanceMatrix(matrix, NAMES))
     for name in ("psmds_dist.core.arrays", "psmds_dist.data.formats", "psmds_dist.api.inputs"):
         assert not {"pandas", "h5py", "skbio"} & set(vars(importlib.import_module(name)))
+
+
+@pytest.mark.parametrize("table", [[[1.0, 2.0], [3.0, 4.0]], [[0.0, 2.0], [2.0, 0.0]]])
+def test_code_for_a_table_of_numbers_writes_a_file_of_its_name(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("pts.csv", table, delimiter=",")
+    advice = str(other_format("pts.csv"))
+    assert ("psmds ingest" in advice) == (table[0][0] == 0)
+    exec(advice.split("`")[1], {"numpy": np})
+    assert sorted(os.listdir()) == ["pts.csv", "pts.npy"]
+    np.testing.assert_array_equal(np.load("pts.npy"), table)

@@ -709,3 +709,28 @@ def test_asymmetry_among_entries_whose_squares_are_zero_is_no_fault_of_its_own()
     matrix[1, 2], matrix[2, 1], matrix[3, 4], matrix[4, 3] = 1e-200, 3e-200, 1e-200, 1e-200
     with pytest.raises(InputError, match=r"at most 3e-200, are too small for the digits of float64"):
         check_source(ArrayRows(matrix, "float64"), Serial())
+
+
+@pytest.mark.parametrize("ids", [None, [f"p{k}" for k in range(40)]])
+def test_one_entry_that_dwarfs_all_others_is_told(ids):
+    matrix = distances(40, "float64")
+    usual = np.sqrt(np.median(np.square(matrix).sum(axis=1)) / 39)
+    matrix[7, 3] = matrix[3, 7] = 1.2e6 * usual
+    with pytest.warns(DissimilarityWarning, match="code for missing pairs, so make them NaN") as told:
+        found = check(matrix, ids=ids).suspicion
+    where = "row 3, column 7" if ids is None else "row 3 (id 'p3'), column 7 (id 'p7')"
+    assert found.outlier_at == where
+    assert where in str(told[0].message)
+    assert found.outlier == matrix[3, 7]
+    assert found.typical == pytest.approx(usual, rel=0.1)
+    matrix[7, 3] = matrix[3, 7] = 0.8e6 * usual
+    assert not check_quietly(matrix).suspicion.outlier
+
+
+def test_codes_for_missing_pairs_are_told_beside_pairs_that_are_missing():
+    matrix = distances(40, "float64")
+    for i, j, value in ((3, 7, 1e15), (5, 9, np.nan)):
+        matrix[i, j] = matrix[j, i] = value
+    with pytest.warns(DissimilarityWarning) as told:
+        assert check(matrix).suspicion.outlier == 1e15
+    assert len(told) == 2

@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from landmarks import LandmarkMDS
 from landmarks.cli import _verdict
-from landmarks.estimator import CURVE
+from landmarks.run import CURVE
 from psmds_dist import read_result
 from psmds_dist.cli.app import main
 from psmds_dist.data.store import open_panel
@@ -87,7 +87,9 @@ def test_from_points_to_a_table_and_new_points(place, points):
     )
     assert any(line.startswith(f"landmarks alone    {wanted.landmark_stress_:.6f}") for line in lines)
     assert "Held-out stress by number of landmarks, before refinement and from one start each:" in lines
-    assert "more would hardly help" in lines[-1] or "more may help" in lines[-1]
+    last = wanted.curve_[-1]
+    assert last["high"] - last["low"] > last["normalized_stress"] / 5
+    assert lines[-1] == "The interval is too wide to tell whether more landmarks would help."
     assert [line.split()[0] for line in lines[-len(wanted.curve_) - 1 : -1]] == [
         str(k) for k in wanted.curve_["n_landmarks"]
     ]
@@ -341,6 +343,12 @@ def test_the_advice_about_landmarks_follows_the_curve(stress):
         if stress == 0.1
         else "Held-out stress is zero: more landmarks would not help."
     )
+
+
+@pytest.mark.parametrize(("high", "told"), [(0.52, "too wide"), (0.255, "36 landmarks are as good")])
+def test_a_wide_interval_gives_no_advice_about_landmarks(high, told):
+    curve = np.array([(36, 0.25, 0.0, 0.6), (72, 0.24, 0.48 - high, high)], dtype=CURVE)
+    assert told in _verdict(SimpleNamespace(curve_=curve, stress_is_exact_=False))
 
 
 @pytest.mark.parametrize(("data", "metric", "changed"), [("points", "euclidean", False), ("plane", "cityblock", True)])

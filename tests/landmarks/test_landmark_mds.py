@@ -1232,3 +1232,12 @@ def test_all_that_is_wrong_with_a_panel_is_told_at_once():
     panel[100, 3], panel[101, 4], panel[5, 6] = np.inf, -2, 9
     with pytest.raises(InputError, match="1 infinite entry .* Also, .* 1 negative .* Also, .* not symmetric"):
         LandmarkMDS(landmarks=range(40)).fit(panel)
+
+
+def test_a_fit_without_pairs_to_measure_stress_on_warns():
+    points = plane(20)
+    with pytest.warns(UserWarning, match="not measured .* take fewer landmarks"):
+        few = LandmarkMDS(n_landmarks=19, metric="euclidean", random_state=0).fit(points)
+    assert np.isnan(few.normalized_stress_)
+    for settings in ({"evaluate": False}, {"n_landmarks": 20}):  # told so, or measured
+        LandmarkMDS(**{"n_landmarks": 19, "metric": "euclidean", "random_state": 0, **settings}).fit(points)
