@@ -156,7 +156,7 @@ class LandmarkMDS(TransformerMixin, OnCluster, LandmarkRun):  # type: ignore[mis
 
         Warns
         -----
-        UserWarning
+        ConvergenceWarning
             Where stress was to be measured and could not be.
         """
         with open_checkpoint(self.checkpoint, self.resume) as checkpoint:
@@ -167,7 +167,7 @@ class LandmarkMDS(TransformerMixin, OnCluster, LandmarkRun):  # type: ignore[mis
         if self.result_.advice:
             warnings.warn(self.result_.advice, ConvergenceWarning, stacklevel=2)
         if self.evaluate and math.isnan(self.normalized_stress_):
-            warnings.warn(NOT_MEASURED, UserWarning, stacklevel=2)
+            warnings.warn(NOT_MEASURED, ConvergenceWarning, stacklevel=2)
         if self.result_.over:
             warnings.warn(describe_exceeded(self.result_.over), RuntimeWarning, stacklevel=2)
         return self

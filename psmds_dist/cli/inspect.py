@@ -321,7 +321,9 @@ def _compare(method: str, matrix: Floats, found: _Map) -> Comparison:
 def export(
     result: str, output: str, format: str | None, metadata: str | None, sort: bool, overwrite: bool, quiet: bool
 ) -> None:
-    """Write the coordinates of RESULT to the file OUTPUT, or to standard output if that is '-' (needs --format).
+    """Write the coordinates of RESULT to the file OUTPUT.
+
+    '-' is standard output, for formats of text (--format).
 
     OUTPUT ends in .csv, .tsv, .parquet or .json (with ids and point stress), .geojson (points of a plane, not of the
     globe), .h5ad (AnnData, obsm["X_mds"]) or .npy; '--format ordination' is scikit-bio's text for Emperor and QIIME 2.

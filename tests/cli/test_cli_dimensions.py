@@ -14,7 +14,9 @@ def test_the_curves_are_printed_drawn_and_written(place, points, monkeypatch):
     monkeypatch.setattr("psmds_dist.api.dimensions.FIRST_DIMS", 1)
     np.save("plane.npy", squareform(pdist(points[:60, :2])))
     printed = run("dimensions", "plane.npy", *QUICK, "--plot", "c.png", "--csv", "c.csv")
-    first, _, head, *rows, _, sentence = printed.splitlines()
+    first, _, head, *rows, explained, more, _, sentence = printed.splitlines()
+    assert "gain: share of the stress that a dimension removes; shuffled: " in explained
+    assert "the last column" in more
     assert first == "30 of 60 points, drawn at random (seed 0); 3 starts and 3 shuffles"
     assert head.split()[:5] == ["L", "stress", "lowest", "highest", "shuffled"]
     table = np.genfromtxt("c.csv", delimiter=",", names=True)

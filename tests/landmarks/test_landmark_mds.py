@@ -552,6 +552,7 @@ def test_landmarks_must_know_each_other():
     assert_allclose(got, wanted, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:stress was not measured")
 def test_an_evaluation_needs_pairs():
     panel = cdist(features(), features()[:30])
     one_left = LandmarkMDS(landmarks=range(30), n_landmarks=29, random_state=0).fit(panel)
@@ -720,6 +721,7 @@ class Frame:
         return self.values if dtype is None else self.values.astype(dtype)
 
 
+@pytest.mark.filterwarnings("ignore:stress was not measured")
 def test_data_frames_name_their_points(tmp_path):
     names = [f"sample {k}" for k in range(N)]
     mds = fitted(Frame(matrix(), names, names))
@@ -853,6 +855,7 @@ def test_values_that_stand_for_no_connection_are_refused_in_a_sentence(dtype, va
 
 @pytest.mark.parametrize("refine", ["none", "panel", "full"])
 @pytest.mark.parametrize("value", [1e15, 1e30, float(np.finfo(np.float32).max)])
+@pytest.mark.filterwarnings("ignore:the matrix has an entry of")
 def test_a_point_that_overflows_beside_the_landmarks_is_refused_in_a_sentence(refine, value):
     """Also where the check of the whole matrix, and not of a panel, has let it pass; and never 'radius is nan'."""
     mds = LandmarkMDS(landmarks=CHOSEN, refine=refine, random_state=0)
@@ -1236,7 +1239,7 @@ def test_all_that_is_wrong_with_a_panel_is_told_at_once():
 
 def test_a_fit_without_pairs_to_measure_stress_on_warns():
     points = plane(20)
-    with pytest.warns(UserWarning, match="not measured .* take fewer landmarks"):
+    with pytest.warns(ConvergenceWarning, match="not measured .* take fewer landmarks"):
         few = LandmarkMDS(n_landmarks=19, metric="euclidean", random_state=0).fit(points)
     assert np.isnan(few.normalized_stress_)
     for settings in ({"evaluate": False}, {"n_landmarks": 20}):  # told so, or measured
