@@ -9,7 +9,7 @@ from landmarks.solver.multilevel import MIN_COARSE
 from landmarks.solver.refine import polish_radius
 from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
-from psmds_dist.api.init import Keeping, Start
+from psmds_dist.api.init import UNKEPT, Keeping, Start
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.sources import RowSource
@@ -38,7 +38,12 @@ class LandmarkStart:
     epochs = 8
 
     def __call__(
-        self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+        self,
+        source: RowSource,
+        config: SolverConfig,
+        executor: Executor,
+        memory_limit: int,
+        keeping: Keeping = UNKEPT,
     ) -> Start:
         """Find the start."""
         near = executor if executor.in_process else InProcessExecutor()

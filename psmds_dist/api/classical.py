@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from psmds_dist.api.init import Keeping, Start, memory_of_run
+from psmds_dist.api.init import UNKEPT, Keeping, Start, memory_of_run
 from psmds_dist.api.search import classical_of, read_units
 from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.executor import Executor
@@ -30,7 +30,12 @@ class ClassicalStart:
     epochs = 26
 
     def __call__(
-        self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+        self,
+        source: RowSource,
+        config: SolverConfig,
+        executor: Executor,
+        memory_limit: int,
+        keeping: Keeping = UNKEPT,
     ) -> Start:
         """Find the start; the rows that are cached on the way are those that the solve goes on with."""
         if config.rule.gaps:

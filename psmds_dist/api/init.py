@@ -69,6 +69,10 @@ class Keeping(NamedTuple):
     """Called with how many parts of it are done, and how many there are."""
 
 
+UNKEPT = Keeping()
+"""Nothing is saved or told."""
+
+
 class Provider(Protocol):
     """What a package offers as a start."""
 
@@ -76,7 +80,12 @@ class Provider(Protocol):
     """Epochs to expect of a solve that begins here."""
 
     def __call__(
-        self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+        self,
+        source: RowSource,
+        config: SolverConfig,
+        executor: Executor,
+        memory_limit: int,
+        keeping: Keeping = UNKEPT,
     ) -> Start:
         """Find a start for a matrix and what will be solved, given who works and the bytes a process may take."""
         ...
@@ -120,7 +129,7 @@ def choose_start(
     config: SolverConfig,
     executor: Executor,
     memory_limit: int,
-    keeping: Keeping = Keeping(),  # noqa: B008 - cannot change
+    keeping: Keeping = UNKEPT,
 ) -> Start:
     """Begin as ``init`` says.
 

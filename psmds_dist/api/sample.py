@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from psmds_dist.api.init import Keeping, Start, memory_of_run
+from psmds_dist.api.init import UNKEPT, Keeping, Start, memory_of_run
 from psmds_dist.api.search import LEAST, classical_of, read_units
 from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.executor import Executor
@@ -65,7 +65,12 @@ class SampleStart:
     epochs = 8
 
     def __call__(
-        self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+        self,
+        source: RowSource,
+        config: SolverConfig,
+        executor: Executor,
+        memory_limit: int,
+        keeping: Keeping = UNKEPT,
     ) -> Start:
         """Find the start.
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from psmds_dist.api.init import Keeping, Start
+from psmds_dist.api.init import UNKEPT, Keeping, Start
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.rules import PairRule
@@ -38,7 +38,12 @@ class SearchStart:
     epochs = 8
 
     def __call__(
-        self, source: RowSource, config: SolverConfig, executor: Executor, memory_limit: int, keeping: Keeping
+        self,
+        source: RowSource,
+        config: SolverConfig,
+        executor: Executor,
+        memory_limit: int,
+        keeping: Keeping = UNKEPT,
     ) -> Start:
         """Find the start, the best map of many descents."""
         near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()

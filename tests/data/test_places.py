@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from landmarks import LandmarkMDS
+from landmarks.run import LandmarkRun
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import embed as run
 from psmds_dist.api.results import read_result
@@ -291,7 +291,7 @@ def test_a_finished_map_is_not_lost_to_what_has_come_to_its_place(place, monkeyp
         return then
 
     monkeypatch.setattr(run, "embed", meanwhile(run.embed))
-    monkeypatch.setattr(LandmarkMDS, "fit_on", meanwhile(LandmarkMDS.fit_on))
+    monkeypatch.setattr(LandmarkRun, "fit_on", meanwhile(LandmarkRun.fit_on))
     found = CliRunner().invoke(main, [*command.split(), "new.zarr", "-q"])
     assert found.exit_code == 1
     (saved,) = (place / "tmp").iterdir()
