@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from landmarks import LandmarkMDS
 from landmarks.run import LandmarkRun
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import embed as run
