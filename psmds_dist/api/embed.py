@@ -19,8 +19,8 @@ from psmds_dist.api.init import (
     Start,
     choose_start,
     memory_of_solve,
-    samples,
     solves_of,
+    starts_to_try,
     wanted_start,
     warm_up_start,
 )
@@ -298,9 +298,7 @@ class _Run:
         self.context.tell(StageEvent("compilation"))
         warm_up(source, self.config, executor)
         if isinstance(self.init, str):
-            start = wanted_start(self.init, source, self.config)
-            names = (start, *(["sample"] if self.init == "auto" and samples(source.n, self.config) else []))
-            for name in names:
+            for name in starts_to_try(self.init, source, self.config):
                 warm_up_start(name, _as_given(self.config), source.dtype.name, executor)
 
     def begin(self) -> tuple[Start, Scaling | None, float]:

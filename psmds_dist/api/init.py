@@ -162,11 +162,7 @@ def choose_start(
     BudgetError
         When the start does not fit into memory: taking another one would make the map depend on memory.
     """
-    name = wanted_start(init, source, config)
-    if name == "random":
-        return RANDOM
-    names = (name, *(["sample"] if init == "auto" and samples(source.n, config) else []))
-    for name in names:
+    for name in starts_to_try(init, source, config):
         try:
             start = _provided(name, source, config, executor, memory_limit, keeping)
         except DamagedDataError:
@@ -179,9 +175,12 @@ def choose_start(
     return RANDOM
 
 
-def samples(n: int, config: SolverConfig) -> bool:
-    """Whether ``init="auto"`` tries a sample where landmarks do not suit the data."""
-    return n > SMALL_POINTS and config.rule.gaps
+def starts_to_try(init: str, source: RowSource, config: SolverConfig) -> list[str]:
+    """Starts to look for, in turn: ``"auto"`` tries a sample where landmarks do not suit data with gaps."""
+    name = wanted_start(init, source, config)
+    if name == "random":
+        return []
+    return [name, *["sample"] * (init == "auto" and source.n > SMALL_POINTS and config.rule.gaps)]
 
 
 def wanted_start(init: str, source: RowSource, config: SolverConfig) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.api.init import UNKEPT, Keeping, Start, memory_of_run
 from psmds_dist.api.search import LEAST, classical_of, read_units
+from psmds_dist.api.search import start as search_start
 from psmds_dist.core.config import SMALL_POINTS, SolverConfig
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.rng import RandomStream, generator
@@ -25,7 +26,6 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.connected import subset_of
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.pairs import kernels_of
-from psmds_dist.kernels.warm import warm_up_gradients, warm_up_multiply, warm_up_search
 from psmds_dist.planning.cost import Job, Rates, Stage, searching
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage, exact, require, with_search
 from psmds_dist.solver.epoch import Objective
@@ -115,9 +115,7 @@ class SampleStart:
 
     def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
         """Compile what finding the start calls, in this process."""
-        warm_up_multiply("float32")
-        warm_up_search(config.n_components, config.rule)
-        warm_up_gradients(config.n_components, "float32", config.rule)
+        search_start.warm_up(config, dtype, executor)
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
         """What the solve needs: the start comes before it, and plans its own memory."""

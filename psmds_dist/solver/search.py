@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -229,26 +228,21 @@ def search(
         pool.turn,
         *(partial(pool.hop, wanted) for wanted in _rounds(hops)),
     ]
-    with _kept(pool, stream):
+    kept: _Pool | None = None
+    try:
         for number, step in enumerate(steps, 1):
             if number > pool.done:
                 step()
-                pool.end(number)
-                stream.save(number, lambda: pool.saved)
+                pool.done = number
+                kept = pool.copy()
+                stream.save(number, kept.as_arrays)
                 if on_progress is not None:
                     on_progress(pool.count, descents)
-    return pool.outcome()
-
-
-@contextmanager
-def _kept(pool: _Pool, stream: CheckpointStream) -> Iterator[None]:
-    """Save what was found when the search is interrupted."""
-    try:
-        yield
     except KeyboardInterrupt:
-        if pool.done:
-            stream.save(pool.done, lambda: pool.saved, now=True)
+        if kept is not None:
+            stream.save(kept.done, kept.as_arrays, now=True)
         raise
+    return pool.outcome()
 
 
 def _rounds(count: int) -> Iterator[range]:
@@ -297,9 +291,6 @@ class _Pool:
     done: int = 0
     """Steps of the search that are done."""
 
-    saved: Arrays = field(default_factory=dict)
-    """What was known after the last of these."""
-
     @property
     def _best(self) -> Descent:
         assert self.best is not None
@@ -322,10 +313,13 @@ class _Pool:
         settled, sweeps = (SETTLED, SWEEPS) if self.rule.least_squares else (0.0, 0)
         return DescentPlan(EPS, RADIUS_TOL, settled, MAX_EPOCHS, sweeps, RELAXATION)
 
-    def end(self, number: int) -> None:
-        """Note that a step is done, and all that is known then."""
-        self.done = number
-        self.saved = {
+    def copy(self) -> Self:
+        """What is known now, whatever is found later."""
+        return replace(self, stresses=[*self.stresses])
+
+    def as_arrays(self) -> Arrays:
+        """All that is known, for a checkpoint."""
+        return {
             "start_stresses": np.array(self.stresses),
             "near_stresses": np.array([stress for stress, _ in self.near]),
             "near": np.array([x for _, x in self.near]),
@@ -335,13 +329,12 @@ class _Pool:
         }
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `end` has noted."""
+        """Go on from what `as_arrays` returned."""
         self.stresses = saved["start_stresses"].tolist()
         self.near = list(zip(saved["near_stresses"].tolist(), saved["near"], strict=True))
         self.best = Descent(str(saved["name"]), saved["x"], 0.0)
         for name in _NUMBERS:
             setattr(self, name, saved[name].item())
-        self.saved = dict(saved)
 
     def start(self, classical: Floats, which: Sequence[int], settles: bool) -> None:
         """Descend from the starts of these numbers, unless earlier ones agree; ``settles`` says whether they may."""
