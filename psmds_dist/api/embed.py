@@ -19,10 +19,10 @@ from psmds_dist.api.init import (
     Start,
     choose_start,
     memory_of_solve,
+    provider_of,
     solves_of,
     starts_to_try,
     wanted_start,
-    warm_up_start,
 )
 from psmds_dist.api.run import RunContext, installed
 from psmds_dist.core.arrays import as_array, digest_of_arrays, fill, is_masked
@@ -299,7 +299,7 @@ class _Run:
         warm_up(source, self.config, executor)
         if isinstance(self.init, str):
             for name in starts_to_try(self.init, source, self.config):
-                warm_up_start(name, _as_given(self.config), source.dtype.name, executor)
+                provider_of(name).warm_up(_as_given(self.config), source.dtype.name, executor)
 
     def begin(self) -> tuple[Start, Scaling | None, float]:
         """Find the start, and how dissimilarities are transformed; with the seconds that the start took."""

@@ -198,12 +198,6 @@ def auto_start(n: int) -> str:
     return "landmarks" if "landmarks" in offered_starts() else "classical"
 
 
-def warm_up_start(name: str, config: SolverConfig, dtype: str, executor: Executor) -> None:
-    """Compile what finding a start calls, where there is something to find."""
-    if name != "random":
-        provider_of(name).warm_up(config, dtype, executor)
-
-
 def memory_of_run(name: str, source: RowSource, config: SolverConfig, executor: Executor) -> MemoryRequirement:
     """What a process needs for a solve that begins at the start of that name."""
     return memory_of_solve(name, stored(source), config, executor.n_workers, here=executor.in_process)

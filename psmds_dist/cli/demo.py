@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from psmds_dist.api import compare
 from psmds_dist.api.compare import Comparison
 from psmds_dist.api.embed import Embedding, embed
-from psmds_dist.api.init import warm_up_start
+from psmds_dist.api.init import provider_of
 from psmds_dist.api.plot import save_map
 from psmds_dist.api.report import progress, table
 from psmds_dist.api.results import write_result
@@ -90,7 +90,7 @@ def run(output: Path, workers: int, points: int, say: Say) -> None:
             executor.warm_up(partial(warm_up_scan, "float32"))
             executor.warm_up(partial(warm_up_gradients, 2, "float32"))
             for start in ("search", "landmarks"):
-                warm_up_start(start, SolverConfig(), "float32", executor)
+                provider_of(start).warm_up(SolverConfig(), "float32", executor)
         maps = {example.name: _embed(example, output, executor, limit, say) for example in (small, large)}
     matrix = open_rows(output / "digits.zarr")
     alone = embed(matrix, SolverConfig(seed=0), InProcessExecutor())
