@@ -5,7 +5,6 @@ from __future__ import annotations
 from landmarks.panel.data import USUAL, MatrixData
 from landmarks.solver.cost import start_stages
 from landmarks.solver.fit import fit
-from landmarks.solver.multilevel import MIN_COARSE
 from landmarks.solver.refine import polish_radius
 from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
@@ -18,14 +17,6 @@ from psmds_dist.data.paired import as_matrix
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.planning.cost import Job, Rates, Stage
 from psmds_dist.planning.memory import MemoryRequirement
-
-POINTS_PER_LANDMARK = 8
-"""One point in so many is a landmark, from `MIN_COARSE` landmarks up to the default number."""
-
-
-def landmarks_of(n: int) -> int:
-    """Number of landmarks that a solve of ``n`` points begins with."""
-    return max(min(MIN_COARSE, n), min(USUAL, n // POINTS_PER_LANDMARK))
 
 
 class LandmarkStart:
@@ -49,7 +40,8 @@ class LandmarkStart:
         near = executor if executor.in_process else InProcessExecutor()
         settings = LandmarkConfig(
             n_components=config.n_components,
-            n_landmarks=landmarks_of(source.n),
+            n_landmarks=min(USUAL, source.n),
+            n_init=1,
             seed=config.seed,
             evaluate=False,
             rough=True,
@@ -63,7 +55,7 @@ class LandmarkStart:
 
     def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
         """Compile what finding the start calls, in this process."""
-        warm_up_landmarks(config.n_components, dtype)
+        warm_up_landmarks(config.n_components, dtype, rough=True)
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
         """What the solve needs: landmarks are embedded before it, in memory that they plan themselves."""
@@ -75,7 +67,7 @@ class LandmarkStart:
 
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """What finding the start takes."""
-        return start_stages(job, rates, landmarks_of(job.n))
+        return start_stages(job, rates, min(USUAL, job.n))
 
 
 start = LandmarkStart()

@@ -16,7 +16,7 @@ from landmarks.panel.memory import panel_pass
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
-from psmds_dist.core.types import Floats, InputError, Ints, Rows, Suspicion
+from psmds_dist.core.types import EntryKind, Floats, InputError, Ints, Rows, Suspicion
 from psmds_dist.data.cache import stored
 from psmds_dist.ingest.check import (
     ROUNDING_TOL,
@@ -329,8 +329,8 @@ class Judgement:
     def suspicion(self) -> Suspicion:
         """What is suspicious about a panel without problems."""
         own = np.zeros(0) if self.between is None else np.nan_to_num(self.between.diagonal())
-        like_similarities = self._similarity_check is not None and self._similarity_check.like_similarities
-        return suspicion_of(self._worst_negative, own, self._scale or self.highest, like_similarities=like_similarities)
+        kind: EntryKind = "dissimilarities" if self._similarity_check is None else self._similarity_check.entries
+        return suspicion_of(self._worst_negative, own, self._scale or self.highest, kind)
 
     @property
     def highest(self) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from psmds_dist.kernels.jit import PAIRS_A_THREAD
-from psmds_dist.planning.cost import LOCAL_EPOCH, Job, Rates, Stage, pass_over_rows
+from psmds_dist.planning.cost import LOCAL_EPOCH, Job, Rates, Stage, pass_over_rows, searching
+from psmds_dist.solver.search import descents_of
 
 EPOCHS = 18
 """Epochs over all pairs of landmarks until they are mapped: two starts on half of them, and a few epochs for all."""
@@ -25,20 +28,16 @@ SMALL_EPOCHS = 60
 def fit_stages(job: Job, rates: Rates) -> list[Stage]:
     """Stages of a landmark fit: its landmarks, with the evaluation, and the placement of all points."""
     placement = pass_over_rows("placement", job, rates, pairs=PLACING, answer=8 * (job.dims + 4))
-    return [_mapped("landmarks", job, rates, job.width, evaluated=True), placement]
+    threads = min(job.threads, max(1, job.width**2 // (2 * PAIRS_A_THREAD)))
+    kernel = (1 + EVALUATION) * EPOCHS * job.width**2 / (rates.pairs(job.dims) * threads)
+    return [Stage("landmarks", here=kernel + (1 + CURVE) * SMALL_EPOCHS * LOCAL_EPOCH), placement]
 
 
 def start_stages(job: Job, rates: Rates, size: int) -> list[Stage]:
-    """Stages of a start of a solve: ``size`` landmarks, and all points placed in the process that starts the run."""
+    """Stages of a start of a solve: a search on ``size`` landmarks, and all points placed where the run was started."""
+    descents = descents_of(size, job.dims, "default")
+    [searched] = searching(replace(job, n=size, width=0), rates, descents)
     seconds = job.n * size * PLACING / (rates.pairs(job.dims) * job.threads)
     nbytes = job.n * size * job.itemsize * job.stored_share
     placing = Stage("placing", here=seconds, disk=nbytes / rates.disk, disk_bytes=nbytes)
-    return [_mapped("landmark start", job, rates, size, evaluated=False), placing]
-
-
-def _mapped(name: str, job: Job, rates: Rates, size: int, *, evaluated: bool) -> Stage:
-    """Landmarks are embedded where the run was started, from several starts."""
-    solves = 1 + (EVALUATION if evaluated else 0)
-    threads = min(job.threads, max(1, size**2 // (2 * PAIRS_A_THREAD)))
-    kernel = solves * EPOCHS * size**2 / (rates.pairs(job.dims) * threads)
-    return Stage(name, here=kernel + (1 + CURVE * evaluated) * SMALL_EPOCHS * LOCAL_EPOCH)
+    return [Stage("landmark start", here=searched.here), placing]

@@ -172,7 +172,9 @@ def _attach(panel: RowSource, names: PanelEntries, config: LandmarkConfig, conte
 
 
 def _fit_panel(inputs: FitInputs, judge: ValidationStress | None, check: InputCheck | None) -> LandmarkFit:
-    inputs.context.executor.warm_up(partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name))
+    inputs.context.executor.warm_up(
+        partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name, rough=inputs.config.passing)
+    )
     inputs.clock.leave_out()
     among, mapped = _mapped(inputs)
     frame, found = _placed(inputs, among, mapped)

@@ -22,6 +22,7 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import refuse_tiny
 from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.solver.search import descents_of, search
 from psmds_dist.solver.solve import Solution, solve
 from psmds_dist.utils.blas import one_thread
 
@@ -34,9 +35,15 @@ So does that of any start, where its map is extended and then moves as a whole.
 CLASSICAL_RADIUS = 0.25
 """First radius of the start from classical scaling, as a share of its root mean square residual."""
 
+SEARCHED_RADIUS = 0.05
+"""The same of the map that a search found, which has settled."""
+
 MIN_COARSE = 300
 """Fewest landmarks that starts are made for, where there are as many. Starts use half of the landmarks where there are
 more than twice as many and no polish follows."""
+
+MOST_SEARCHED = 1000
+"""Most landmarks that a search maps where a polish follows: all points end in the basin that it finds."""
 
 THIN = 0.1
 """Spread of nearly exact landmarks along an axis, as a share of the scale, below which they may not need it."""
@@ -122,47 +129,54 @@ def map_landmarks(
 ) -> LandmarkEmbedding:
     """Embed landmarks: starts on a part of them, the best one taken to all; nearly exact data to more digits.
 
-    Where all points move again afterwards, the starts are for fewer landmarks, and settle less when others follow.
+    Where all points move again afterwards, a search on the landmarks comes first, as their map decides on all.
     """
     size = len(among.values)
     if size <= n_components:
         raise InputError(f"{size} landmarks are too few for {n_components} dimensions.")
-    which = _coarse(among, seed, rough=rough)
+    which = _coarse(among, seed, min(size, MOST_SEARCHED) if rough else max(min(MIN_COARSE, size), size // 2))
     part = among if which.size == size else among.part(which)
-    starts = _starts(part, n_components, seed, n_init, executor, cheap=rough and part is not among)
+    if rough:
+        first, share = _searched(part, n_components, seed, executor), SEARCHED_RADIUS
+    else:
+        first, share = classical(part.values, n_components), CLASSICAL_RADIUS
+    starts = _starts(part, first, share, seed, n_init, executor)
     found = starts[0] if part is among else _extended(among, which, starts[0], executor)
     if found.stress.normalized_stress < EXACT:
         found = _exactly(partial(_run, among, executor), found, among, n_components, seed)
     return LandmarkEmbedding(found, agreement([start.embedding for start in starts]))
 
 
-def _coarse(among: LandmarkDissimilarities, seed: int, *, rough: bool) -> Ints:
+def _coarse(among: LandmarkDissimilarities, seed: int, count: int) -> Ints:
     """Landmarks that the starts are made for."""
     size = len(among.values)
-    count = max(min(MIN_COARSE, size), 0 if rough else size // 2)
     which = np.sort(generator(seed, LandmarkStream.COARSE_LANDMARKS).permutation(size)[:count])
     return which if among.values[np.ix_(which, which)].any() else np.arange(size)
 
 
 def _starts(
-    part: LandmarkDissimilarities,
-    n_components: int,
-    seed: int,
-    n_init: int,
-    executor: InProcessExecutor,
-    *,
-    cheap: bool,
+    part: LandmarkDissimilarities, first: Floats, share: float, seed: int, n_init: int, executor: InProcessExecutor
 ) -> list[Solution]:
-    """Maps from several starts, the best first: one from classical scaling, the others from random coordinates."""
-    x = classical(part.values, n_components)
-    residual = math.sqrt(float(mutual_errors(part.values, x).sum())) / len(x)
-    near = SolverConfig(n_components, radius=max(CLASSICAL_RADIUS * residual, FLOOR * part.scale), seed=seed)
+    """Maps from several starts, the best first: one from given coordinates, the others from random ones.
+
+    The first radius at the given ones is a ``share`` of their root mean square residual.
+    """
+    n_components = first.shape[1]
+    residual = math.sqrt(float(mutual_errors(part.values, first).sum())) / len(first)
+    near = SolverConfig(n_components, radius=max(share * residual, FLOOR * part.scale), seed=seed)
     far = SolverConfig(n_components, radius=part.scale, eps=CHEAP)
-    if cheap:
-        near = replace(near, eps=CHEAP)
     random = [replace(far, seed=seed + k) for k in range(1, n_init)]
-    found = [_run(part, executor, near, start=x), *(_run(part, executor, settings) for settings in random)]
+    found = [_run(part, executor, near, start=first), *(_run(part, executor, settings) for settings in random)]
     return sorted(found, key=lambda start: start.stress.mse)
+
+
+def _searched(part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor) -> Floats:
+    """Best map of a search, among whose starts is classical scaling."""
+    values = (part.values / part.scale).astype(np.float32)
+    x = classical(values, n_components)
+    with parallel_region(executor.threads):
+        found = search(values, x, seed, descents=descents_of(len(x), n_components, "default"))
+    return found.x * part.scale
 
 
 def classical(values: Rows, n_components: int) -> Floats:

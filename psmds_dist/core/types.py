@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+EntryKind = Literal["dissimilarities", "similarities", "unclear"]
+"""What the entries of a matrix behave like."""
+
+
 @dataclass(frozen=True)
 class Suspicion:
     """What is suspicious about dissimilarities that are used all the same.
@@ -41,8 +45,8 @@ class Suspicion:
         How far from zero the farthest of them is.
     rms : float
         Root mean square dissimilarity, for comparison.
-    like_similarities : bool
-        Whether the entries behave like similarities, see `psmds_dist.ingest.similarity`.
+    entries : {"dissimilarities", "similarities", "unclear"}
+        What the entries behave like, see `psmds_dist.ingest.similarity`.
     missing, pairs : int
         Pairs of a matrix without a known dissimilarity, and pairs in all.
     outlier, typical : float
@@ -55,7 +59,7 @@ class Suspicion:
     rounded_diagonal: int = 0
     largest_rounded: float = 0.0
     rms: float = 0.0
-    like_similarities: bool = False
+    entries: EntryKind = "dissimilarities"
     missing: int = 0
     pairs: int = 0
     outlier: float = 0.0
@@ -89,7 +93,14 @@ class Suspicion:
                 f"{self.missing:,} of the {self.pairs:,} pairs of {what} {verb} missing ({share:.2%}); maps and their "
                 "stress are of the others"
             )
-        if self.like_similarities:
+        if self.entries == "unclear":
+            warn_user(
+                f"the entries of {what} show no structure beyond chance, so nothing tells whether they are "
+                "dissimilarities (0 means identical) or similarities (large means alike); turn similarities s into "
+                "dissimilarities first, for example by max(s) - s (psmds ingest --similarity 'max-s' "
+                "--zero-diagonal); a map of dissimilarities without structure shows little but noise"
+            )
+        if self.entries == "similarities":
             warn_user(
                 f"{what} has a zero diagonal, but its other entries behave like similarities: large ones stand "
                 "where small ones are expected; if they are similarities s, turn them into dissimilarities first, for "

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from psmds_dist.core.sources import RowSource, require_square, require_valid
-from psmds_dist.core.types import Executor, Floats, InputCheck, InputError, Ints, Rows, Suspicion
+from psmds_dist.core.types import EntryKind, Executor, Floats, InputCheck, InputError, Ints, Rows, Suspicion
 from psmds_dist.core.validation import require_size
 from psmds_dist.data.cache import stored
 from psmds_dist.ingest.diagnose import (
@@ -198,9 +198,7 @@ def refuse(problems: Sequence[str]) -> None:
         raise InputError(told)
 
 
-def suspicion_of(
-    negative: InvalidEntries | None, diagonal: Floats, rms: float, *, like_similarities: bool
-) -> Suspicion:
+def suspicion_of(negative: InvalidEntries | None, diagonal: Floats, rms: float, entries: EntryKind) -> Suspicion:
     """What is suspicious about dissimilarities without problems: their negative and diagonal entries are rounded."""
     farthest = float(np.abs(diagonal).max(initial=0.0))
     return Suspicion(
@@ -208,7 +206,7 @@ def suspicion_of(
         rounded_diagonal=int(np.count_nonzero(diagonal)),
         largest_rounded=max(farthest, 0.0 if negative is None else -negative.value),
         rms=rms,
-        like_similarities=like_similarities,
+        entries=entries,
     )
 
 
@@ -244,7 +242,7 @@ class Judgement:
         """What is known of a matrix without problems."""
         scan, pair = self.scan, self._pair
         outlier = self._outlier()  # it, and all else beside it, behaves like similarities as well
-        like_similarities = not outlier and self._similarity_check.like_similarities
+        entries: EntryKind = "dissimilarities" if outlier else self._similarity_check.entries
         return InputCheck(
             n=scan.n,
             dtype=scan.dtype.name,
@@ -254,7 +252,7 @@ class Judgement:
             asymmetry=None if pair is None else pair.difference / scan.rms,
             digest=scan.digest,
             suspicion=replace(
-                suspicion_of(scan.invalid("negative"), scan.diagonal, scan.rms, like_similarities=like_similarities),
+                suspicion_of(scan.invalid("negative"), scan.diagonal, scan.rms, entries),
                 missing=scan.gaps.missing,
                 pairs=scan.n * (scan.n - 1) // 2,
                 **outlier,

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from psmds_dist.core.types import Floats, Ints, Rows
+from psmds_dist.core.types import EntryKind, Floats, Ints, Rows
 from psmds_dist.ingest.triangles import mirrored
 
 SAMPLE = 64
@@ -27,6 +27,9 @@ SAMPLE = 64
 
 NEIGHBOURS = 4
 """Consecutive points in the sample: rows are often in the order of groups, which single points of many would miss."""
+
+FEWEST = 12
+"""Points of which dissimilarities mostly show a structure beyond chance."""
 
 _KEY = 0x7472696164
 
@@ -92,6 +95,9 @@ class SimilarityCheck:
         `triad_skewness` of a sample.
     points : int
         Points in the sample.
+    telling : bool
+        Whether the sample is large and complete enough that dissimilarities of points would show. Bounds were set with
+        random matrices (``python -m tests.fuzz.judgements``).
     heavy_diagonal : bool
         Whether diagonal entries that are not zero outweigh the rest of their rows, as those of a Gram matrix do
         (``t_ij^2 <= t_ii t_jj``) and those of spoilt distances do not.
@@ -99,6 +105,7 @@ class SimilarityCheck:
 
     skewness: float
     points: int
+    telling: bool = False
     heavy_diagonal: bool = False
 
     @classmethod
@@ -107,7 +114,9 @@ class SimilarityCheck:
         there = np.flatnonzero(diagonal)
         elsewhere = math.sqrt(float(squares[there].sum()) / max(1, there.size * (columns - 1)))
         heavy = there.size > 0 and float(diagonal[there].mean()) >= elsewhere
-        return cls(triad_skewness(mirrored(sample)), len(sample), heavy)
+        sides = mirrored(sample)
+        telling = len(sides) >= FEWEST and int(np.count_nonzero(np.isfinite(sides))) > sides.size / 2
+        return cls(triad_skewness(sides), len(sample), telling, heavy)
 
     @property
     def like_similarities(self) -> bool:
@@ -118,6 +127,14 @@ class SimilarityCheck:
     def like_dissimilarities(self) -> bool:
         """Whether they behave like dissimilarities, beyond chance."""
         return self.skewness < -chance(self.points)
+
+    @property
+    def entries(self) -> EntryKind:
+        """What the entries behave like; unclear where little or nothing tells, in a sample that could."""
+        if self.like_similarities:
+            return "similarities"
+        unclear = self.telling and self.skewness > -0.6 * chance(self.points)
+        return "unclear" if unclear else "dissimilarities"
 
     @property
     def of_similarities(self) -> bool:

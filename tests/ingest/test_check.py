@@ -393,8 +393,45 @@ def test_hollow_similarities_are_told():
     matrix = fractions()
     np.fill_diagonal(matrix, 0)
     found, note = told(matrix)
-    assert found.suspicion.like_similarities
+    assert found.suspicion.entries == "similarities"
     assert "behave like similarities" in note
+
+
+def identities(n):
+    """Percentages of equal letters in random strings, without a diagonal."""
+    letters = np.random.default_rng(0).integers(0, 4, (n, 30))
+    return 100 - 100 * squareform(pdist(letters, "hamming")) - 100 * np.eye(n)
+
+
+def few_links(n):
+    """Similarities of which 99 % are zero."""
+    random = np.random.default_rng(0)
+    s = np.where(random.random((n, n)) < 0.01, random.random((n, n)), 0)
+    return np.triu(s, 1) + np.triu(s, 1).T
+
+
+@pytest.mark.parametrize("matrix", [identities(16), few_links(112)], ids=["few", "sparse"])
+def test_entries_without_a_structure_are_told_as_they_may_be_similarities(matrix):
+    found, note = told(matrix)
+    assert found.suspicion.entries == "unclear"
+    assert "show no structure beyond chance" in note
+    assert "--similarity 'max-s'" in note
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine", "correlation", "hamming"])
+@pytest.mark.parametrize("n", [20, 150])
+def test_dissimilarities_of_points_are_clear(n, metric):
+    points = np.random.default_rng(n).normal(size=(n, 8)) + 1
+    t = squareform(pdist(points.round() if metric == "hamming" else points, metric))
+    assert check(t).suspicion.entries == "dissimilarities"
+
+
+def test_too_few_points_or_known_pairs_say_nothing():
+    t = identities(16)
+    assert check(t[:11, :11]).suspicion.entries == "dissimilarities"
+    gaps = np.triu(np.random.default_rng(1).random((16, 16)) < 0.6, 1)
+    t[gaps | gaps.T] = np.nan
+    assert check_quietly(t).suspicion.entries == "dissimilarities"
 
 
 def test_a_warning_about_a_matrix_points_at_the_line_of_the_user():
@@ -414,7 +451,7 @@ def test_correlations_are_refused_with_their_own_remedy():
         check(r)
     t = np.sqrt(np.maximum(2 * (1 - r), 0))
     np.fill_diagonal(t, 0)
-    assert not check(t).suspicion.like_similarities
+    assert check(t).suspicion.entries == "dissimilarities"
 
 
 def test_distances_with_a_spoilt_diagonal_are_no_similarities(tmp_path):

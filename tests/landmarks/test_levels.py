@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist, pdist, squareform
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_blobs
 from sklearn.manifold import ClassicalMDS
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from landmarks import kernels
 from landmarks.solver.multilevel import MIN_COARSE, LandmarkDissimilarities, classical, map_landmarks
 from landmarks.solver.placement import PlacementModel
+from psmds_dist import PatternSearchMDS
 from psmds_dist.core.types import InputError
 from psmds_dist.executor import InProcessExecutor
 
@@ -24,6 +25,21 @@ def digits(n):
 
 def mapped(t, n_init=2, seed=0):
     return map_landmarks(LandmarkDissimilarities(t), 2, seed, n_init, InProcessExecutor())
+
+
+def test_a_start_for_all_points_searches_for_the_map_of_its_landmarks():
+    """Clusters in three dimensions, of which a few starts often find a poor arrangement only."""
+    points = make_blobs(400, 16, centers=30, cluster_std=3.0, random_state=0)[0]
+    among = LandmarkDissimilarities(cdist(points, points).astype(np.float32))
+
+    def stresses(n_init, rough):
+        found = [map_landmarks(among, 3, seed, n_init, InProcessExecutor(), rough=rough) for seed in range(3)]
+        return [one.solution.stress.normalized_stress for one in found]
+
+    searched, started = stresses(1, rough=True), stresses(3, rough=False)
+    assert max(searched) <= 1.001 * min(searched)
+    assert max(searched) < min(started)
+    assert np.median(started) > 1.002 * max(searched)
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -94,7 +110,6 @@ def test_blas_has_one_thread_in_a_classical_scaling_while_another_thread_ends_on
 
 @pytest.mark.parametrize("n", [MIN_COARSE, 2 * MIN_COARSE + 40])
 def test_the_map_fits_about_as_well_as_the_best_of_five_random_starts(n):
-    from psmds_dist import PatternSearchMDS
 
     t = digits(n)
     ours = [mapped(t, seed=seed).solution.stress.normalized_stress for seed in range(3)]

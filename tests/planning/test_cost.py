@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from landmarks.start import landmarks_of
 from psmds_dist.api import probe
 from psmds_dist.api.forecast import estimate, forecast_of, job_of, plan_of, report, rows_of
 from psmds_dist.core.layout import parse_bytes
@@ -142,7 +141,6 @@ def test_a_plan_without_data_is_refused_like_a_run():
     plan = plan_of(rows, 2, 1000, 2**33)
     job = job_of(plan, 2, 16)
     assert (job.n, job.workers, job.threads, job.start, job.local) == (1_000_000, 1000, 16, "landmarks", False)
-    assert landmarks_of(1_000_000) == 1000
     assert "saturates first    the " in report(plan, job, RATES)
     for n, size in ((2, None), (100, 2), (100, 101)):
         with pytest.raises(InputError, match=r"^--(points|landmarks) must be"):
