@@ -103,6 +103,12 @@ class PatternSearchMDS(OnCluster):
         ``((t - d) / t)^2``; ``(log t - log d)^2``. ``"absolute"`` and ``"huber"`` are robust against wrong entries.
     weight_power : float, default=0.0
         Weigh each pair by this power of its dissimilarity: -1 is Sammon's mapping.
+    local : float, default=0.0
+        Share of the objective, from 0 to below 1, that near pairs have: the solve lowers ``(1 - local) A + local B``,
+        where ``A`` is the cost of all pairs and ``B`` that of each point's nearest ones, both as shares of what they
+        are with all points in one place. The start is the map of all pairs alike.
+    local_neighbors : int, default=10
+        How many points are near to each, by their dissimilarities, for ``local``.
     transformation : {None, "ratio", "interval", "spline", "ordinal"}, default=None
         What distances in the map are compared with: the dissimilarities (None), or disparities, which are fitted to
         the map and are a function of the dissimilarities: a multiple of them (``"ratio"``), a multiple with a constant
@@ -232,6 +238,8 @@ class PatternSearchMDS(OnCluster):
         polish: bool | str = "auto",
         loss: str = "squared",
         weight_power: float = 0.0,
+        local: float = 0.0,
+        local_neighbors: int = 10,
         transformation: str | None = None,
         ties: str = "primary",
         disconnected: str = "refuse",
@@ -261,6 +269,8 @@ class PatternSearchMDS(OnCluster):
         self.polish = polish
         self.loss = loss
         self.weight_power = weight_power
+        self.local = local
+        self.local_neighbors = local_neighbors
         self.transformation = transformation
         self.ties = ties
         self.disconnected = disconnected
@@ -398,7 +408,13 @@ class PatternSearchMDS(OnCluster):
             polish=self.polish,
             seed=seed_of(self.random_state, checkpoint),
             rule=PairRule(
-                self.loss, power=self.weight_power, transformation=self.transformation, ties=self.ties, **sides
+                self.loss,
+                power=self.weight_power,
+                transformation=self.transformation,
+                ties=self.ties,
+                local=self.local,
+                local_neighbors=self.local_neighbors,
+                **sides,
             ),
         )
 

@@ -108,7 +108,8 @@ class ExactForecast:
         solves = solves_of(config, n, placed=self.placed)
         polish = solves * (POLISH_PASSES if config.polishes_fully(n) else FEW_POLISH_PASSES) * config.polishes(n)
         fits = (solves * REFITS + polish) * min(1.0, FITTED_PAIRS / n**2) * (rule.transformation is not None)
-        return Work(expected + (solves - 1) * LATER_EPOCHS, math.ceil(fits), polish)
+        passes = expected + (solves - 1) * LATER_EPOCHS + (rule.local > 0)  # one finds near pairs
+        return Work(passes, math.ceil(fits), polish)
 
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """Stages of the solve, with those of its start."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import EpochEvent, OnEpoch, OnEvent, StageEvent, ignore
+from psmds_dist.core.nearness import NOWHERE, Nearness
 from psmds_dist.core.region import Region
 from psmds_dist.core.rng import RandomStream, generator
 from psmds_dist.core.sources import RowSource
@@ -175,6 +176,7 @@ def solve(
     on_event: OnEvent = ignore,
     stream: CheckpointStream = NO_CHECKPOINT,
     scaling: Scaling | None = None,
+    nearness: Nearness = NOWHERE,
 ) -> Solution:
     """Embed a dissimilarity matrix by pattern search.
 
@@ -202,6 +204,8 @@ def solve(
         Where the state is saved after epochs; a solve continues from the last one there, to the same bits.
     scaling : Scaling, optional
         How dissimilarities are transformed, where the rule says that they are.
+    nearness : Nearness, optional
+        Which pairs are near, where the rule says that they weigh more.
 
     Returns
     -------
@@ -210,7 +214,8 @@ def solve(
         cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
     began = time.perf_counter()
-    objective = replace(objective_of(source, config.rule, executor, scale, budget, scaling), region=region)
+    objective = objective_of(source, config.rule, executor, scale, budget, scaling, nearness)
+    objective = replace(objective, region=region)
     schedule = Schedule(config, scale, objective.rows.layout, source.dtype, share=region.share if region else 1.0)
     x = schedule.starting_points() if start is None else np.ascontiguousarray(start.T, float)
     x = region.placed(x) if region else x
@@ -312,7 +317,9 @@ def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> flo
     columns = points_of(rows.layout, blocks)
     (part,) = gather(objective.executor, SelectColumns(rows, columns), rows.layout, blocks)
     matrix = ArrayTable(np.ascontiguousarray(part), str(part.dtype))  # in memory, so it evicts no cached rows
-    sample = Objective(CachedRows(matrix, budget=part.nbytes), InProcessExecutor(), objective.kernels)
+    sample = Objective(
+        CachedRows(matrix, budget=part.nbytes), InProcessExecutor(), objective.kernels.of_points(columns)
+    )
     along_axes = replace(schedule.config, moves="axes")
     schedule = replace(schedule, config=along_axes, layout=sample.rows.layout, dtype=part.dtype)
     state = State(np.ascontiguousarray(x[:, columns]), schedule.scale)

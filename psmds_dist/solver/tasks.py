@@ -133,6 +133,19 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class FindReach:
+    """How far each point reaches to its nearest ones."""
+
+    rows: CachedRows
+    kernels: RuleKernels
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Rows, Floats]:
+        """Return what `psmds_dist.kernels.near.reaches` gives for the points of ``blocks``."""
+        n = self.rows.source.n
+        return self.rows.collect(blocks, lambda b: self.kernels.reaches(b.rows, b.slots, b.points, n))
+
+
+@dataclass(frozen=True)
 class SumBins:
     """Sums over the pairs of each bin of dissimilarities, for given coordinates."""
 

@@ -89,6 +89,8 @@ PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "polish": (["auto", True, False], [None, "yes", 1, 0, [True]]),
     "loss": (["squared"], [None, "cubic", 2, True, []]),
     "weight_power": ([0, 0.0], [None, "x", 99, float("nan"), True, 1j]),
+    "local": ([0, 0.0], [None, "x", 1, -0.5, float("nan"), True, 1j]),
+    "local_neighbors": ([1, 10], [None, "x", 0, -3, 2.5, True]),
     "disconnected": (["refuse", "largest"], [None, "bridge", True, 3]),
     "random_state": ([0, 7, None, 2**64, 2**100], [-1, "x", 1.5, True, 2**128, [1], 10**60]),
     "dtype": (["float32", "float64", np.float32, np.dtype("f8")], ["float16", "int8", None, 3, "x", "float128", [1]]),
