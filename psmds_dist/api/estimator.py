@@ -129,6 +129,10 @@ class PatternSearchMDS(OnCluster):
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
         Type in which rows are held. Coordinates and totals are float64 always.
+    sample : int, default=None
+        Rows to estimate the stress of the map from at the end, at least 20, which saves a last pass over a matrix that
+        does not fit into memory: one of about ten. All by default. They are those of `psmds_dist.quality` with this
+        ``sample``; `point_stress_` is NaN for the other points.
     symmetrize : bool, default=False
         Take the mean of both orders of each pair, which leaves the best map unchanged.
     cluster : str, distributed.Client or Dask cluster, default=None
@@ -169,6 +173,8 @@ class PatternSearchMDS(OnCluster):
         Kruskal's Stress-1, ``sqrt(sum (t_ij - d_ij)^2 / sum d_ij^2)``.
     normalized_stress_ : float
         ``sqrt(sum (t_ij - d_ij)^2 / sum t_ij^2)``.
+    standard_error_ : float
+        Standard error of `normalized_stress_` where it comes from a ``sample``; 0 otherwise.
     point_stress_ : (n,) ndarray
         Normalised stress of each point's row.
     error_ : float
@@ -245,6 +251,7 @@ class PatternSearchMDS(OnCluster):
         disconnected: str = "refuse",
         bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
+        sample: int | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
         cluster: Any = None,
@@ -276,6 +283,7 @@ class PatternSearchMDS(OnCluster):
         self.disconnected = disconnected
         self.bounds = bounds
         self.random_state = random_state
+        self.sample = sample
         self.dtype = dtype
         self.symmetrize = symmetrize
         self.cluster = cluster
@@ -416,6 +424,7 @@ class PatternSearchMDS(OnCluster):
                 local_neighbors=self.local_neighbors,
                 **sides,
             ),
+            sample=self.sample,
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -441,6 +450,7 @@ class PatternSearchMDS(OnCluster):
         self.raw_stress_ = self.stress_ = stress.raw_stress
         self.stress1_ = stress.stress1
         self.normalized_stress_ = stress.normalized_stress
+        self.standard_error_ = stress.standard_error
         self.point_stress_ = stress.point_stress
         self.error_ = stress.error
         self.disparities_ = solution.disparities.T if solution.disparities.size else None

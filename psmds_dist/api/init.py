@@ -227,6 +227,8 @@ def memory_of_solve(
         solve = with_polish(solve, dims, workers, here=here)
     if name != "random":
         solve = provider_of(name).memory(solve, dims, workers, here=here)
+    if config.sample is not None:
+        solve = solve.with_part("rows that are measured", rows.scratch + rows.copies * rows.block_bytes)
     if config.rule.local:
         solve = with_nearness(solve, workers, here=here)
     return with_region(solve, dims, here=here) if placed else solve

@@ -16,9 +16,9 @@ from psmds_dist.api.arguments import executor_for, seed_from
 from psmds_dist.api.inputs import paired_rows
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.arrays import is_frame, numbers_of
-from psmds_dist.core.config import check_int
+from psmds_dist.core.config import MIN_SAMPLE, check_int
 from psmds_dist.core.quality import OF_ALL_PAIRS, Quality, estimate, rank_correlation
-from psmds_dist.core.rng import RandomStream, generator
+from psmds_dist.core.rng import measured_rows
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress, disparity
@@ -129,9 +129,6 @@ def coordinates_for(given: Any, n: int, ids: Sequence[str] | None, name: str = "
 
 RANKED_POINTS = 2000
 """Most points between which all dissimilarities are ranked: two million pairs, a second and 200 MB."""
-
-MIN_SAMPLE = 20
-"""Fewest rows of a sample: a spread over fewer says little."""
 
 
 def quality(
@@ -252,7 +249,7 @@ class Wanted:
         """Check what `quality` was asked for, and draw the sample."""
         require_size(n)
         m = n if sample is None else min(n, check_int("sample", sample, MIN_SAMPLE))
-        order = generator(seed, RandomStream.MEASURED_ROWS).permutation(n)[:m]
+        order = measured_rows(n, m, seed)
         return cls(
             n_neighbors=_neighbors(n_neighbors, n),
             rows=np.sort(order),
@@ -358,7 +355,7 @@ def _of_the_map(x: Floats, wanted: Wanted, stress: Stress) -> Quality:
 
 def _stress_of(stress: Stress) -> dict[str, Any]:
     """Figures of stress that `Quality` has as well."""
-    return {name: value for name, value in vars(stress).items() if name != "error"}
+    return {name: value for name, value in vars(stress).items() if name not in ("error", "standard_error")}
 
 
 def _procrustes(x: Floats, wanted: Wanted) -> float | None:

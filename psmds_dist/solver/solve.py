@@ -14,7 +14,7 @@ from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import EpochEvent, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.nearness import NOWHERE, Nearness
 from psmds_dist.core.region import Region
-from psmds_dist.core.rng import RandomStream, generator
+from psmds_dist.core.rng import RandomStream, generator, measured_rows
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical, counted_pairs
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
@@ -350,7 +350,7 @@ def _misplacement(objective: Objective, x: Floats, scale: float) -> float:
 
 
 def _finish(progress: _Progress, schedule: Schedule) -> Solution:
-    """Measure the last map; take the best one met on the way instead where its exact error is lower."""
+    """Measure the last map; take the best one met on the way instead where its error is lower, measured alike."""
     finish = partial(_solution, progress, schedule)
     found, (error, best) = finish(progress.state.x), progress.best
     if error < found.stress.error * (schedule.pairs or progress.state.x.shape[1] ** 2):
@@ -361,7 +361,7 @@ def _finish(progress: _Progress, schedule: Schedule) -> Solution:
 
 def _solution(progress: _Progress, schedule: Schedule, x: Floats) -> Solution:
     assert progress.outcome is not None
-    embedding, stress, disparities = _measured(x, progress.objective)
+    embedding, stress, disparities = _measured(x, progress.objective, schedule.config.sample)
     return Solution(
         embedding=embedding,
         raw_embedding=np.ascontiguousarray(x.T),
@@ -375,13 +375,22 @@ def _solution(progress: _Progress, schedule: Schedule, x: Floats) -> Solution:
     )
 
 
-def _measured(x: Floats, objective: Objective) -> tuple[Floats, Stress, Floats]:
+def _measured(x: Floats, objective: Objective, sample: int | None) -> tuple[Floats, Stress, Floats]:
     """The map, in canonical position unless points have places, its stress, and the disparities that tell it."""
     embedding = canonical(x.T) if objective.region is None else np.ascontiguousarray(x.T)
     lines = np.ascontiguousarray(embedding.T)
     try:
         objective = objective.fitted(lines)
-        sums = objective.measure(lines)
+        stress = _stress(objective, lines, sample)
     except (KeyboardInterrupt, WorkerError):  # the map matters more than its figures
         return embedding, Stress.unknown(x.shape[1]), objective.curve
-    return embedding, Stress.from_row_sums(sums), objective.curve
+    return embedding, stress, objective.curve
+
+
+def _stress(objective: Objective, x: Floats, sample: int | None) -> Stress:
+    """Stress over all rows, or from a sample that is the same for every start, so that they can be compared."""
+    n = x.shape[1]
+    if sample is None or sample >= n:
+        return Stress.from_row_sums(objective.measure(x))
+    points = np.sort(measured_rows(n, sample))
+    return Stress.from_sample(objective.measure_some(x, points), points, n)

@@ -89,6 +89,7 @@ PARAMETERS: dict[str, tuple[list[Any], list[Any]]] = {
     "polish": (["auto", True, False], [None, "yes", 1, 0, [True]]),
     "loss": (["squared"], [None, "cubic", 2, True, []]),
     "weight_power": ([0, 0.0], [None, "x", 99, float("nan"), True, 1j]),
+    "sample": ([None, 20, 50], ["x", 0, 19, 2.5, True, [30]]),
     "local": ([0, 0.0], [None, "x", 1, -0.5, float("nan"), True, 1j]),
     "local_neighbors": ([1, 10], [None, "x", 0, -3, 2.5, True]),
     "disconnected": (["refuse", "largest"], [None, "bridge", True, 3]),
