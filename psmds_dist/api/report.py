@@ -104,7 +104,7 @@ def stress_lines(stress: Stress | Quality, rule: PairRule = PLAIN, check: InputC
             "All figures are weighted" + f", by t^{rule.power:g}" * bool(rule.power) + near * bool(rule.local) + "."
         )
     if isinstance(stress, Stress) and error:
-        rows = f"{stress.rows:,} of {len(stress.point_stress):,} rows"
+        rows = f"{stress.measured_rows:,} of {len(stress.point_stress):,} rows"
         lines.append(f"Estimated from {rows}, drawn at random; +- is one standard error.")
     if check is not None and check.missing:
         lines.append(f"known pairs        {check.known_pairs:,} of {check.suspicion.pairs:,}")

@@ -115,7 +115,7 @@ def write_result(
         "stress1": stress.stress1,
         "normalized_stress": stress.normalized_stress,
         "error": stress.error,
-        **({"standard_error": stress.standard_error, "measured_rows": stress.rows} if stress.standard_error else {}),
+        **_of_sample(stress),
         "known_pairs": result.check.known_pairs,
         **({"certificate": result.certificate.as_dict()} if result.certificate else {}),
         "rule": result.config.rule.as_dict(),
@@ -127,6 +127,13 @@ def write_result(
         "versions": result.versions,
     }
     write(path, arrays, attributes, result.ids, overwrite=overwrite)
+
+
+def _of_sample(stress: Stress) -> dict[str, float]:
+    """What an estimate is from; nothing where all rows were read."""
+    if not stress.standard_error:
+        return {}
+    return {"standard_error": stress.standard_error, "measured_rows": stress.measured_rows}
 
 
 def read_result(path: str | os.PathLike[str]) -> Result:

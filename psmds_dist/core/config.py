@@ -97,8 +97,8 @@ class SolverConfig:
             plain["sample"] = check_int("sample", self.sample, MIN_SAMPLE, "None or ")
             if self.rule.transformation is not None:
                 raise InputError(
-                    "sample (--sample) does not go with a transformation, which is fitted to all rows at the end: leave "
-                    "out one of them."
+                    "sample (--sample) does not go with a transformation, which is fitted to all rows: leave one "
+                    "of them out."
                 )
         for name in ("radius", "radius_tol"):
             if getattr(self, name) is not None:
@@ -150,8 +150,9 @@ class SolverConfig:
         return self.polish is True or n <= SMALL_POINTS or self.effort == "best"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a plain dictionary, for attributes and logs; with the rule where it is another than the plain one."""
-        return {name: value for name, value in asdict(self).items() if name != "rule" or not self.rule.plain}
+        """Return a plain dictionary, for attributes and logs; without what is as it usually is and came later."""
+        usual = {"rule": self.rule.plain, "sample": self.sample is None}
+        return {name: value for name, value in asdict(self).items() if not usual.get(name, False)}
 
 
 MIN_SAMPLE = 20

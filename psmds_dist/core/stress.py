@@ -82,7 +82,7 @@ class Stress:
         return replace(found, point_stress=of_points, standard_error=jackknife(without, n))
 
     @property
-    def rows(self) -> int:
+    def measured_rows(self) -> int:
         """Number of rows that the figures are from."""
         return int(np.count_nonzero(~np.isnan(self.point_stress)))
 

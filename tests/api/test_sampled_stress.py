@@ -56,8 +56,8 @@ def test_standard_errors_are_about_the_spread_of_samples(whole):
     spread = np.std([stress.normalized_stress for stress in found])
     assert np.mean([stress.standard_error for stress in found]) == pytest.approx(spread, rel=0.1)
     assert np.mean([stress.raw_stress for stress in found]) == pytest.approx(whole.raw_stress_, rel=0.01)
-    assert found[0].rows == M
-    assert Stress.from_row_sums(sums).rows == N
+    assert found[0].measured_rows == M
+    assert Stress.from_row_sums(sums).measured_rows == N
 
 
 def test_weights_and_gaps_may_be():
@@ -106,6 +106,6 @@ def test_the_command_tells_the_estimate_and_keeps_it(tmp_path, monkeypatch, samp
     described = run("info", "map.zarr")
     assert re.search(rf"standard_error +0\.\d+\nmeasured_rows +{M}\n", described)
     found = read_result("map.zarr").stress
-    assert (found.rows, found.standard_error > 0) == (M, True)
+    assert (found.measured_rows, found.standard_error > 0) == (M, True)
     line = next(line for line in run("quality", "map.zarr", "--sample", M).splitlines() if "normalized" in line)
     assert f"{found.normalized_stress:.6f}" in line
