@@ -145,6 +145,14 @@ class SolverConfig:
         """
         return not self.bad_moves and self.rule.facts.smooth and self.polish is not False and n <= SMALL_POINTS
 
+    @property
+    def eases(self) -> bool:
+        """Whether a solve that has a start begins with a polish, because near pairs weigh more than in the start.
+
+        Their weights make the error stiff: moves along axes take hundreds of epochs where the polish takes 60 steps.
+        """
+        return self.rule.local > 0 and self.rule.facts.smooth and self.polish is not False
+
     def polishes_fully(self, n: int) -> bool:
         """Whether a polish goes on to many digits, rather than for a few steps."""
         return self.polish is True or n <= SMALL_POINTS or self.effort == "best"

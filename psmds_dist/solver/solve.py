@@ -23,7 +23,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.optimal import ScaledObjective, Scaling, objective_of
-from psmds_dist.solver.polish import FEW_STEPS, MAX_STEPS, polished
+from psmds_dist.solver.polish import EASING_STEPS, FEW_STEPS, MAX_STEPS, polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
@@ -36,7 +36,8 @@ POLISH_EVERY = 10
 """Epochs at the last radius of a monotone solve in a region between one polish and the next."""
 
 SETTLED, LEAST = 0.05, 1e-3
-"""First radius after a polish, as a share of the largest residual of a point, and of the scale at least."""
+"""First radius after a polish, as a share of the largest residual of a point (or of all, where points have no places),
+and of the scale at least."""
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])
 """Columns of a solve's history."""
@@ -231,6 +232,9 @@ def solve(
             progress.state = _first_state(progress.objective, progress.state, schedule, given=start is not None)
             if region is not None and config.settles_first(source.n):
                 progress.state = _settled_state(objective, progress.state, schedule)
+            elif config.eases and start is not None:
+                on_event(StageEvent("polish"))
+                progress.state = _eased_state(objective, progress.state, schedule)
         on_event(StageEvent("epochs", last=not config.polishes(source.n)))
         _loop(progress, schedule, partial(_told, on_epoch, on_event), stream)
         if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
@@ -306,6 +310,15 @@ def _settled_state(objective: Objective, state: State, schedule: Schedule) -> St
         return state
     near = max(SETTLED * _misplacement(objective, state.x, schedule.scale), LEAST * schedule.scale)
     return replace(state, radius=min(state.radius, near))
+
+
+def _eased_state(objective: Objective, state: State, schedule: Schedule) -> State:
+    """State on the way from a start of pairs that count alike, and a radius, unless one is given, to go on with."""
+    x = polished(objective, state.x, scale=schedule.scale, max_steps=EASING_STEPS)
+    if schedule.config.radius is not None:
+        return replace(state, x=x)
+    squares, weights = objective.measure(x)[:, 3:].sum(axis=0)
+    return replace(state, x=x, radius=max(SETTLED * float(np.sqrt(squares / weights)), LEAST * schedule.scale))
 
 
 def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> float:

@@ -45,6 +45,16 @@ def test_near_distances_come_closer_along_the_dial_and_the_whole_goes():
     assert near[0] > near[1] > near[2]
 
 
+def test_a_solve_begins_with_a_polish_of_the_start():
+    how = {"local": 0.9, "init": "classical", "max_epochs": 1}
+    with pytest.warns(match="ended at max_epochs"):
+        polished, moved = (fit(polish=polish, **how) for polish in ("auto", False))
+    assert polished.normalized_stress_ < 0.8 * moved.normalized_stress_
+    assert polished.history_["radius"][0] < 0.1 * moved.history_["radius"][0]
+    with pytest.warns(match="ended at max_epochs"):
+        assert fit(radius=0.125, **how).history_["radius"][0] == 0.125
+
+
 def test_no_share_is_the_map_of_pairs_that_count_alike():
     np.testing.assert_array_equal(
         fit(local=0.0, local_neighbors=7).embedding_,
@@ -89,6 +99,8 @@ def test_too_many_neighbors_are_refused():
         InputError, match=r"is 59, but each of 60 points has 59 others and some must be far: .* most 58"
     ):
         fit(local_neighbors=59)
+    with pytest.raises(InputError, match="give at most 58"):
+        measure(NOISY, np.zeros((N, 2)), local=0.5, local_neighbors=60)
     fit(local_neighbors=58, max_epochs=0, init="random", polish=False)
 
 
@@ -122,7 +134,7 @@ def test_same_bits_streamed_on_one_thread_and_resumed(tmp_path):
 
 @pytest.mark.slow
 def test_same_bits_on_two_workers(client):
-    t, how = large(900), {"random_state": 0, "max_epochs": 4, "init": "random", "polish": False, **NEAR}
+    t, how = large(900), {"random_state": 0, "max_epochs": 4, "init": "classical", **NEAR}
     with pytest.warns(match="ended at max_epochs"):
         here = PatternSearchMDS(**how).fit(t)
     with pytest.warns(match="ended at max_epochs"):
