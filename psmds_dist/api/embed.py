@@ -91,7 +91,7 @@ def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
     dims, dtype = config.n_components, source.dtype.name
     executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided, config.rule))
-    if config.polishes(source.n) or config.eases:
+    if config.polishes(source.n) or config.eases(source.n):
         executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule))
 
 

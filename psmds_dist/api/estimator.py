@@ -106,8 +106,9 @@ class PatternSearchMDS(OnCluster):
     local : float, default=0.0
         Share of the objective, from 0 to below 1, that near pairs have: the solve lowers ``(1 - local) A + local B``,
         where ``A`` is the cost of all pairs and ``B`` that of each point's nearest ones, both as shares of what they
-        are with all points in one place. The solve begins at the map of all pairs alike, with a polish from there
-        unless ``polish`` is False. Near distances come closer so; which points are near, by rank, is kept best by 0.
+        are with all points in one place. The solve begins at the map of all pairs alike, beyond 2,000 points
+        with a polish, unless ``polish`` is False. Near distances are kept better so; which points are near, by rank, is
+        kept best by 0.
     local_neighbors : int, default=10
         How many points are near to each, by their dissimilarities, for ``local``.
     transformation : {None, "ratio", "interval", "spline", "ordinal"}, default=None

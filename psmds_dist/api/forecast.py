@@ -108,7 +108,7 @@ class ExactForecast:
         expected = max(expected, ROBUST_EPOCHS * (not rule.least_squares), PLACED_EPOCHS * self.placed)
         solves = solves_of(config, n, placed=self.placed)
         polish = solves * (POLISH_PASSES if config.polishes_fully(n) else FEW_POLISH_PASSES) * config.polishes(n)
-        polish += EASING_STEPS * (config.eases and bool(start))
+        polish += EASING_STEPS * (config.eases(n) and bool(start))
         fits = (solves * REFITS + polish) * min(1.0, FITTED_PAIRS / n**2) * (rule.transformation is not None)
         passes = expected + (solves - 1) * LATER_EPOCHS + (rule.local > 0)  # one finds near pairs
         return Work(passes, math.ceil(fits), polish)

@@ -223,7 +223,7 @@ def memory_of_solve(
     """
     dims = config.n_components
     solve = exact(rows, dims, config.tried_axes, workers, here=here, guided=config.guided)
-    if config.polishes(rows.layout.n) or config.eases:
+    if config.polishes(rows.layout.n) or config.eases(rows.layout.n):
         solve = with_polish(solve, dims, workers, here=here)
     if name != "random":
         solve = provider_of(name).memory(solve, dims, workers, here=here)

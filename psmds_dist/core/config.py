@@ -145,13 +145,13 @@ class SolverConfig:
         """
         return not self.bad_moves and self.rule.facts.smooth and self.polish is not False and n <= SMALL_POINTS
 
-    @property
-    def eases(self) -> bool:
-        """Whether a solve that has a start begins with a polish, because near pairs weigh more than in the start.
+    def eases(self, n: int) -> bool:
+        """Whether a solve of ``n`` points that has a start begins with a polish, as near pairs weigh more than in that.
 
         Their weights make the error stiff: moves along axes take hundreds of epochs where the polish takes 60 steps.
+        Those of small matrices cost little, and end in maps that are a little better.
         """
-        return self.rule.local > 0 and self.rule.facts.smooth and self.polish is not False
+        return self.rule.local > 0 and self.rule.facts.smooth and self.polish is not False and n > SMALL_POINTS
 
     def polishes_fully(self, n: int) -> bool:
         """Whether a polish goes on to many digits, rather than for a few steps."""

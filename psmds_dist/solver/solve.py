@@ -232,7 +232,7 @@ def solve(
             progress.state = _first_state(progress.objective, progress.state, schedule, given=start is not None)
             if region is not None and config.settles_first(source.n):
                 progress.state = _settled_state(objective, progress.state, schedule)
-            elif config.eases and start is not None:
+            elif config.eases(source.n) and start is not None:
                 on_event(StageEvent("polish"))
                 progress.state = _eased_state(objective, progress.state, schedule)
         on_event(StageEvent("epochs", last=not config.polishes(source.n)))

@@ -6,6 +6,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from psmds_dist import InputError, PatternSearchMDS, certify, measure, quality, read_result
+from psmds_dist.core.config import SolverConfig
 
 N = 60
 NOISY = np.hypot(squareform(pdist(np.random.default_rng(0).random((N, 2)))), 0.2)
@@ -45,7 +46,14 @@ def test_near_distances_come_closer_along_the_dial_and_the_whole_goes():
     assert near[0] > near[1] > near[2]
 
 
-def test_a_solve_begins_with_a_polish_of_the_start():
+def as_if_large(monkeypatch):
+    """Begin solves as those of many points."""
+    eases = SolverConfig.eases
+    monkeypatch.setattr(SolverConfig, "eases", lambda config, n: eases(config, 10_000))
+
+
+def test_a_large_solve_begins_with_a_polish_of_the_start(monkeypatch):
+    as_if_large(monkeypatch)
     how = {"local": 0.9, "init": "classical", "max_epochs": 1}
     with pytest.warns(match="ended at max_epochs"):
         polished, moved = (fit(polish=polish, **how) for polish in ("auto", False))
@@ -133,7 +141,8 @@ def test_same_bits_streamed_on_one_thread_and_resumed(tmp_path):
 
 
 @pytest.mark.slow
-def test_same_bits_on_two_workers(client):
+def test_same_bits_on_two_workers(client, monkeypatch):
+    as_if_large(monkeypatch)
     t, how = large(900), {"random_state": 0, "max_epochs": 4, "init": "classical", **NEAR}
     with pytest.warns(match="ended at max_epochs"):
         here = PatternSearchMDS(**how).fit(t)
