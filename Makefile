@@ -76,10 +76,11 @@ chaos: $(READY)
 paper: $(READY)
 	$(BIN)/python examples/paper $(if $(WORDS),--words $(WORDS)) $(if $(MNIST),--mnist $(MNIST))
 
-# time and memory with up to 100,000 points, beside peers of `.[bench]`, added to the same results
+# time and memory with up to 100,000 points, beside peers of `.[bench]` and those of R and PyTorch that are installed, and
+# experiment 1 with as many; added to the same results
 paper-scaling: $(READY)
 	$(BIN)/python -m pip install -q -e '.[bench]'
-	$(BIN)/python examples/paper --only scaling
+	$(BIN)/python examples/paper --only scaling larger
 
 paper-quick: $(READY)
 	OMP_WAIT_POLICY=passive $(BIN)/python examples/paper --quick

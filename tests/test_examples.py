@@ -12,6 +12,7 @@ PROMISES = {
     "rated_stimuli.py": ((), "nearest neighbour on the map shows the same digit"),
     "gaps.py": (("gaps.png",), "recovered from a list of a fifth of the pairs: True"),
     "weights.py": (("weights.png",), "weights of one over the variance take away nine tenths of it: True"),
+    "local_and_global.py": (("dial.png",), "near distances are kept better with every step, all of them worse: True"),
     "robust.py": (("robust.png",), "robust losses take away nine tenths of it: True"),
     "pinned.py": (("pinned.png",), "new samples are as well off on the old map: True"),
     "ordinal.py": (("ordinal.png",), "recovered from seven ratings, better than by metric scaling: True"),

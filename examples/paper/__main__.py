@@ -16,7 +16,7 @@ from page import page
 from study import Study
 
 EXPERIMENTS = ["manifolds", "words", "digits", "convergence", "noise", "holes"]
-BEYOND = ["scaling"]
+BEYOND = ["scaling", "larger"]
 """Run by name only."""
 
 HEAD = """# The experiments of the paper, run again

@@ -1,19 +1,25 @@
 """Experiment 7, beyond the paper: time and memory of all methods against the number of points.
 
 Each run is a process of its own, that may take `LIMIT` seconds and `MEMORY` bytes; a method that was stopped is not
-tried with more points.
+tried with more points, and one that is not installed is told.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 
 import numpy as np
 from study import Cell, Study, claim, table
@@ -78,6 +84,49 @@ def gradient_descent(given: np.ndarray) -> np.ndarray:
     return s_gd2.mds_direct(len(given), pdist(given), etas=schedule, random_seed=0)
 
 
+SMACOF_IN_R = """
+given <- commandArgs(TRUE)
+n <- as.integer(given[2])
+t <- structure(readBin(given[1], "double", n * (n - 1) / 2), Size = n, Diag = FALSE, Upper = FALSE, class = "dist")
+writeBin(as.vector(smacof::mds(t, ndim = 2, type = "ratio", itmax = 300, eps = 1e-6)$conf), given[3])
+"""
+"""The distances in the order of SciPy, which is that of R, and the coordinates column after column."""
+
+
+def smacof_in_r(given: np.ndarray) -> np.ndarray:
+    """Majorization from classical scaling, as the package smacof of R has it; distances go there in a file."""
+    from scipy.spatial.distance import pdist
+
+    with tempfile.TemporaryDirectory() as folder:
+        distances, found = (os.path.join(folder, name) for name in ("distances", "map"))
+        pdist(given).tofile(distances)
+        command = ["Rscript", "-e", SMACOF_IN_R, distances, str(len(given)), found]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(" ".join(done.stderr.split()))
+        return np.fromfile(found).reshape(2, len(given)).T
+
+
+def sgd_in_torch(given: np.ndarray) -> np.ndarray:
+    """Stochastic gradient descent in PyTorch (github.com/DanielHangan01/sgd-mds), which is not on PyPI."""
+    import sgd_mds
+    from scipy.spatial.distance import pdist, squareform
+
+    return sgd_mds.SGDMDS(random_state=0, device="cpu").fit_transform(squareform(pdist(given)).astype(np.float32))
+
+
+def mde(given: np.ndarray) -> np.ndarray:
+    """L-BFGS in PyTorch over all pairs (PyMDE): the quadratic loss, at most 300 iterations."""
+    import pymde
+    import torch
+    from scipy.spatial.distance import pdist
+
+    pymde.seed(0)
+    edges = torch.from_numpy(np.column_stack(np.triu_indices(len(given), 1)))
+    loss = pymde.losses.Quadratic(torch.from_numpy(pdist(given).astype(np.float32)))
+    return pymde.MDE(len(given), 2, edges, loss).embed().numpy()
+
+
 def isomap(given: np.ndarray) -> np.ndarray:
     """Classical scaling of shortest paths in the graph of 12 nearest neighbors."""
     from sklearn.manifold import Isomap
@@ -100,7 +149,31 @@ METHODS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "s_gd2": gradient_descent,
     "Isomap": isomap,
     "LLE": lle,
+    "smacof (R)": smacof_in_r,
+    "sgd-mds (PyTorch)": sgd_in_torch,
+    "PyMDE (PyTorch)": mde,
 }
+
+MODULES = {
+    "PCoA (scikit-bio)": "skbio",
+    "s_gd2": "s_gd2",
+    "sgd-mds (PyTorch)": "sgd_mds",
+    "PyMDE (PyTorch)": "pymde",
+}
+"""What has to be installed for a method."""
+
+
+@cache
+def missing(method: str) -> str:
+    """Return what is not installed; empty where a method can run."""
+    if method in MODULES:
+        return "" if find_spec(MODULES[method]) else "not installed"
+    if method != "smacof (R)":
+        return ""
+    if shutil.which("Rscript") is None:
+        return "R is not installed"
+    asked = ["Rscript", "-e", 'quit(status = !requireNamespace("smacof", quietly = TRUE))']
+    return "smacof is not installed in R" if subprocess.run(asked, capture_output=True).returncode else ""
 
 
 def scaled_stress(given: np.ndarray, found: np.ndarray) -> float:
@@ -115,39 +188,56 @@ def measure(method: str, n: int) -> Cell:
     warnings.simplefilter("ignore")
     METHODS[method](points(60))
     given = points(n)
+    found, cost = timed(lambda: METHODS[method](given))
+    return {**cost, "stress": scaled_stress(given, found)}
+
+
+def timed(make: Callable[[], np.ndarray]) -> tuple[np.ndarray, Cell]:
+    """Return a map with its seconds and the peak memory of the process, which ends where it takes too long."""
+    signal.alarm(LIMIT + 1)
     began = time.perf_counter()
-    found = METHODS[method](given)
+    found = make()
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": seconds, "peak": peak, "stress": scaled_stress(given, found)}
+    signal.alarm(0)
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return found, {"seconds": seconds, "peak": peak * 1024}
 
 
-def in_process(method: str, n: int) -> Cell:
-    """Measure in a process of its own, or return why there is nothing to measure."""
-    command = [sys.executable, __file__, method, str(n)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT + 60)
-    except subprocess.TimeoutExpired:
-        return {"failure": f"more than {LIMIT} s"}
-    if done.returncode == 0:
-        result = json.loads(done.stdout.splitlines()[-1])
-        return result if result["seconds"] <= LIMIT else {"failure": f"more than {LIMIT} s"}
-    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return {"failure": "out of memory" if "emory" in last or done.returncode < 0 else last}
+def in_process(*command: str) -> Cell:
+    """Measure by a script in a process of its own, or return why there is nothing to measure."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen([sys.executable, *command], **pipes) as child:
+        try:
+            told, errors = child.communicate(timeout=LIMIT + 60)
+        except subprocess.TimeoutExpired:
+            return TOO_LONG
+        finally:
+            with suppress(ProcessLookupError):  # with what it may have started
+                os.killpg(child.pid, signal.SIGKILL)
+    if child.returncode == 0:
+        result = json.loads(told.splitlines()[-1])
+        return result if result["seconds"] <= LIMIT else TOO_LONG
+    if child.returncode == -signal.SIGALRM:
+        return TOO_LONG
+    last = (errors.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    return {"failure": "out of memory" if "emory" in last or child.returncode < 0 else last}
+
+
+TOO_LONG = {"failure": f"more than {LIMIT} s"}
+"""What a run comes to that was stopped."""
 
 
 def run(study: Study) -> str:
     """Run the experiment and return its section."""
     sizes = study.pick(SIZES, SIZES[:2])
-    found = {method: _until_stopped(study, method, sizes) for method in METHODS}
+    found = {method: _tried(study, method, sizes) for method in METHODS}
     _draw(study, sizes, found)
     measures = {
         "Seconds": lambda cell: f"{cell['seconds']:.2f}",
         "Most memory of the process (MiB)": lambda cell: f"{cell['peak'] / 2**20:,.0f}",
         f"Stress in the best scale, over {PAIRS:,} pairs": lambda cell: f"{cell['stress']:.4f}",
     }
-    tables = "\n".join(f"### {title}\n\n{_table(sizes, found, form)}" for title, form in measures.items())
-    return f"{_intro()}\n{tables}\n{_claims(found)}"
+    return f"{_intro()}\n{tables(sizes, found, measures)}\n{_claims(found)}"
 
 
 def _intro() -> str:
@@ -160,13 +250,26 @@ def _intro() -> str:
     )
 
 
-def _until_stopped(study: Study, method: str, sizes: Sequence[int]) -> dict[int, Cell]:
+def _tried(study: Study, method: str, sizes: Sequence[int]) -> dict[int, Cell]:
+    key = f"scaling {{}} | {method}"
+    if key.format(sizes[0]) not in study.cells and (why := missing(method)):
+        return {sizes[0]: {"failure": why}}  # not kept: it may be installed later
+    return until_stopped(study, key, sizes, lambda n: in_process(__file__, method, str(n)))
+
+
+def until_stopped(study: Study, key: str, sizes: Sequence[int], run: Callable[[int], Cell]) -> dict[int, Cell]:
+    """Return the runs of a method by their number of points, up to the first that failed."""
     cells: dict[int, Cell] = {}
     for n in sizes:
-        cells[n] = study.cell(f"scaling {n} | {method}", lambda n=n: in_process(method, n))
+        cells[n] = study.cell(key.format(n), lambda n=n: run(n))
         if "failure" in cells[n]:
             break
     return cells
+
+
+def tables(sizes: Sequence[int], found: dict[str, dict[int, Cell]], measures: dict[str, Callable[[Cell], str]]) -> str:
+    """Return a table of each measure, with the reason where a run failed."""
+    return "\n".join(f"### {title}\n\n{_table(sizes, found, form)}" for title, form in measures.items())
 
 
 def _table(sizes: Sequence[int], found: dict[str, dict[int, Cell]], form: Callable[[Cell], str]) -> str:
@@ -206,6 +309,12 @@ def _draw(study: Study, sizes: Sequence[int], found: dict[str, dict[int, Cell]])
     save(study, figure, "scaling.png")
 
 
-if __name__ == "__main__":
+def answer(measure: Callable[..., Cell]) -> None:
+    """Print what a run comes to within the limits, as `in_process` reads it; the last argument is a whole number."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
+    *names, n = sys.argv[1:]
+    print(json.dumps(measure(*names, int(n))))
+
+
+if __name__ == "__main__":
+    answer(measure)

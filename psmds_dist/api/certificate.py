@@ -22,6 +22,7 @@ from psmds_dist.ingest.paired import check_rows
 from psmds_dist.kernels.pairs import kernels_of
 from psmds_dist.planning.memory import Plan
 from psmds_dist.solver.epoch import Objective
+from psmds_dist.solver.nearness import find_nearness
 from psmds_dist.solver.schedule import EpochPlan
 from psmds_dist.solver.tasks import CachedRows
 
@@ -37,6 +38,8 @@ def certify(
     bounds: Any = None,
     loss: str = "squared",
     weight_power: float = 0.0,
+    local: float = 0.0,
+    local_neighbors: int = 10,
     dtype: str = "float32",
     cluster: Any = None,
     memory_limit: int | str | None = None,
@@ -53,7 +56,7 @@ def certify(
         Dissimilarities and coordinates, as in `psmds_dist.measure`.
     radius : float, default=None
         Length of the moves, in units of the dissimilarities; 2e-4 of their root mean square by default.
-    weights, upper, loss, weight_power
+    weights, upper, loss, weight_power, local, local_neighbors
         What a pair costs, as in `psmds_dist.measure`.
     pinned, bounds
         Where points have to stay, as in `PatternSearchMDS`: only moves that these allow are tried.
@@ -81,7 +84,14 @@ def certify(
     >>> certify(triangle, [[0, 0], [3, 0], [3, 4.1]], 0.1).improvable
     1
     """
-    rule = PairRule(loss, power=weight_power, weighted=weights is not None, bounded=upper is not None)
+    rule = PairRule(
+        loss,
+        power=weight_power,
+        weighted=weights is not None,
+        bounded=upper is not None,
+        local=local,
+        local_neighbors=local_neighbors,
+    )
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
@@ -123,7 +133,9 @@ def _tried(
     check = check_rows(source, config.rule, context.executor, memory_limit=context.limit)
     rule = replace(config.rule, gaps=check.missing > 0)
     warm_up(source, replace(config, rule=rule, polish=False), context.executor)
-    objective = Objective(CachedRows(source, plan.budget), context.executor, kernels_of(rule, check.rms), region)
+    rows, executor = CachedRows(source, plan.budget), context.executor
+    kernels = kernels_of(rule, check.rms, find_nearness(rows, rule, executor, check.rms))
+    objective = Objective(rows, executor, kernels, region)
     radius = config.radius or RADIUS_TOL * check.rms
     blocks = tuple(range(source.layout.count))
     moves = EpochPlan(radius, (blocks,), tuple(range(len(x))), "float64")

@@ -31,24 +31,27 @@ from psmds_dist.core.config import MAX_COORDINATE, MAX_SQUARABLE, SolverConfig
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.events import Event, OnEpoch, OnEvent, StageEvent, ignore
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.nearness import Nearness
 from psmds_dist.core.region import Region
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.sources import RowSource, WrappedSource, require_square
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.transformations import degeneracy
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
-from psmds_dist.core.validation import require_dims
+from psmds_dist.core.validation import require_dims, require_neighbors
 from psmds_dist.data.cache import stored
 from psmds_dist.data.paired import PairedRows
 from psmds_dist.ingest.paired import check_rows, warn_of_few_pairs
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStore, CheckpointStream
+from psmds_dist.solver.nearness import find_nearness
 from psmds_dist.solver.optimal import Scaling, objective_of
 from psmds_dist.solver.schedule import Schedule
 from psmds_dist.solver.search import Evidence
 from psmds_dist.solver.solve import Solution, solve
 from psmds_dist.solver.state_file import Arrays, Identity
+from psmds_dist.solver.tasks import CachedRows
 from psmds_dist.utils.signals import reraise_swallowed_interrupt
 
 
@@ -70,6 +73,7 @@ def plan_run(
     """
     require_square(source.first if isinstance(source, PairedRows) else source)
     require_dims(source.n, config.n_components)
+    require_neighbors(config.rule, source.n)
     start = wanted_start(init, source, config) if isinstance(init, str) else "random"
     rows = stored(rows_to_plan(source, config.rule))
     workers, here = context.executor.n_workers, context.executor.in_process
@@ -87,7 +91,7 @@ def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None
     """Have everyone who works compile the kernels, or load them from disk, before a clock runs."""
     dims, dtype = config.n_components, source.dtype.name
     executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided, config.rule))
-    if config.polishes(source.n):
+    if config.polishes(source.n) or config.eases(source.n):
         executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule))
 
 
@@ -206,8 +210,8 @@ def embed(
         run = _Run.checked(source, config, context, plan, init, region)
         identity = run.attach()
         run.compile()
-        start, scaling, seconds = run.begin()
-        tasks = run.tasks(start, scaling)
+        start, scaling, nearness, seconds = run.begin()
+        tasks = run.tasks(start, scaling, nearness)
         solution, stresses, solving = _best_of(tasks, context)
         context.recorder.end(solution.stop_reason)
         memory = memory_used()
@@ -299,21 +303,22 @@ class _Run:
         warm_up(source, self.config, executor)
         if isinstance(self.init, str):
             for name in starts_to_try(self.init, source, self.config):
-                provider_of(name).warm_up(_as_given(self.config), source.dtype.name, executor)
+                provider_of(name).warm_up(_alike(self.config), source.dtype.name, executor)
 
-    def begin(self) -> tuple[Start, Scaling | None, float]:
-        """Find the start, and how dissimilarities are transformed; with the seconds that the start took."""
+    def begin(self) -> tuple[Start, Scaling | None, Nearness, float]:
+        """Find the start, how dissimilarities are transformed, and near pairs; with the seconds that the start took."""
         source, config, context, check = self.source, self.config, self.context, self.check
         context.tell(StageEvent("start"))
         schedule = Schedule(config, check.rms, source.layout, source.dtype)
         scaling = Scaling.of(source, config.rule, context.executor, schedule, self.plan.budget, check.highest)
         find = partial(_find_start, self.init, source, config, context, scaling)
         start, seconds = _saved_start(find, context.checkpoint.stream("start"))
-        if self.region is not None:  # what was found out about the free map does not hold for the placed one
+        if self.region is not None or config.rule.local:  # what was found out about another map does not hold
             start = replace(start, radius=None, evidence=None)
-        return start, scaling, seconds
+        rows = CachedRows(source, self.plan.budget)
+        return start, scaling, find_nearness(rows, config.rule, context.executor, check.rms), seconds
 
-    def tasks(self, start: Start, scaling: Scaling | None) -> list[Task]:
+    def tasks(self, start: Start, scaling: Scaling | None, nearness: Nearness) -> list[Task]:
         """Solves from the start that was found, and from random ones."""
         task = partial(
             solve,
@@ -324,6 +329,7 @@ class _Run:
             region=self.region,
             on_epoch=self.context.on_epoch,
             scaling=scaling,
+            nearness=nearness,
         )
         first = partial(task, config=self.config_from(start), start=start.x)
         seeds = range(self.config.seed + 1, self.config.seed + self.solves(start))
@@ -343,9 +349,9 @@ class _Run:
         return solves_of(self.config, self.source.n, placed=self.region is not None)
 
 
-def _as_given(config: SolverConfig) -> SolverConfig:
-    """Configuration for dissimilarities as they are."""
-    return replace(config, rule=replace(config.rule, transformation=None, ties="primary"))
+def _alike(config: SolverConfig) -> SolverConfig:
+    """Configuration for finding a start: for dissimilarities as they are, near ones like others."""
+    return replace(config, rule=replace(config.rule, transformation=None, ties="primary", local=0.0))
 
 
 def _followed(config: SolverConfig, scaling: Scaling | None) -> SolverConfig:
@@ -453,11 +459,13 @@ def _finished(best: Solution, stresses: list[float], seconds: float) -> Arrays:
 def _find_start(
     init: str | Floats, source: RowSource, config: SolverConfig, context: RunContext, scaling: Scaling | None
 ) -> Start:
-    """Find the start, of the disparities to begin with where dissimilarities are transformed."""
+    """Find the start, of the disparities to begin with where dissimilarities are transformed.
+
+    Near pairs weigh like others in it: descents that weigh them more are caught in worse maps than that leads to.
+    """
     if not isinstance(init, str):
         return Start(init, None, "given")
-    if scaling is not None:
-        source, config = scaling.disparities(source), _as_given(config)
+    source, config = source if scaling is None else scaling.disparities(source), _alike(config)
     keeping = Keeping(context.checkpoint.stream("search"), partial(context.tell_part, "start"))
     return choose_start(init, source, config, context.executor, context.limit, keeping)
 
@@ -500,8 +508,9 @@ def _sums(
     """Row sums of a map by a rule."""
     schedule = Schedule(SolverConfig(n_components=x.shape[1]), scale, source.layout, source.dtype)
     scaling = Scaling.of(source, rule, executor, schedule, plan.budget, highest)
+    nearness = find_nearness(CachedRows(source, plan.budget), rule, executor, scale)
     lines = np.ascontiguousarray(x.T)
-    return objective_of(source, rule, executor, scale, plan.budget, scaling).fitted(lines).measure(lines)
+    return objective_of(source, rule, executor, scale, plan.budget, scaling, nearness).fitted(lines).measure(lines)
 
 
 def usable_map(embedding: Any, n: int, name: str = "embedding") -> Floats:

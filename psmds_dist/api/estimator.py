@@ -103,6 +103,14 @@ class PatternSearchMDS(OnCluster):
         ``((t - d) / t)^2``; ``(log t - log d)^2``. ``"absolute"`` and ``"huber"`` are robust against wrong entries.
     weight_power : float, default=0.0
         Weigh each pair by this power of its dissimilarity: -1 is Sammon's mapping.
+    local : float, default=0.0
+        Share of the objective, from 0 to below 1, that near pairs have: the solve lowers ``(1 - local) A + local B``,
+        where ``A`` is the cost of all pairs and ``B`` that of each point's nearest ones, both as shares of what they
+        are with all points in one place. The solve begins at the map of all pairs alike, beyond 2,000 points
+        with a polish, unless ``polish`` is False. Near distances are kept better so; which points are near, by rank, is
+        kept best by 0.
+    local_neighbors : int, default=10
+        How many points are near to each, by their dissimilarities, for ``local``.
     transformation : {None, "ratio", "interval", "spline", "ordinal"}, default=None
         What distances in the map are compared with: the dissimilarities (None), or disparities, which are fitted to
         the map and are a function of the dissimilarities: a multiple of them (``"ratio"``), a multiple with a constant
@@ -123,6 +131,10 @@ class PatternSearchMDS(OnCluster):
         Seed. None draws one, or takes that of the run which ``resume`` goes on with; `seed_` tells which.
     dtype : {"float32", "float64"}, default="float32"
         Type in which rows are held. Coordinates and totals are float64 always.
+    sample : int, default=None
+        Rows to estimate the stress of the map from at the end, at least 20, which saves a last pass over a matrix that
+        does not fit into memory: one of about ten. All by default. They are those of `psmds_dist.quality` with this
+        ``sample``; `point_stress_` is NaN for the other points.
     symmetrize : bool, default=False
         Take the mean of both orders of each pair, which leaves the best map unchanged.
     cluster : str, distributed.Client or Dask cluster, default=None
@@ -163,6 +175,8 @@ class PatternSearchMDS(OnCluster):
         Kruskal's Stress-1, ``sqrt(sum (t_ij - d_ij)^2 / sum d_ij^2)``.
     normalized_stress_ : float
         ``sqrt(sum (t_ij - d_ij)^2 / sum t_ij^2)``.
+    standard_error_ : float
+        Standard error of `normalized_stress_` where it comes from a ``sample``; 0 otherwise.
     point_stress_ : (n,) ndarray
         Normalised stress of each point's row.
     error_ : float
@@ -232,11 +246,14 @@ class PatternSearchMDS(OnCluster):
         polish: bool | str = "auto",
         loss: str = "squared",
         weight_power: float = 0.0,
+        local: float = 0.0,
+        local_neighbors: int = 10,
         transformation: str | None = None,
         ties: str = "primary",
         disconnected: str = "refuse",
         bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
+        sample: int | None = None,
         dtype: str = "float32",
         symmetrize: bool = False,
         cluster: Any = None,
@@ -261,11 +278,14 @@ class PatternSearchMDS(OnCluster):
         self.polish = polish
         self.loss = loss
         self.weight_power = weight_power
+        self.local = local
+        self.local_neighbors = local_neighbors
         self.transformation = transformation
         self.ties = ties
         self.disconnected = disconnected
         self.bounds = bounds
         self.random_state = random_state
+        self.sample = sample
         self.dtype = dtype
         self.symmetrize = symmetrize
         self.cluster = cluster
@@ -398,8 +418,15 @@ class PatternSearchMDS(OnCluster):
             polish=self.polish,
             seed=seed_of(self.random_state, checkpoint),
             rule=PairRule(
-                self.loss, power=self.weight_power, transformation=self.transformation, ties=self.ties, **sides
+                self.loss,
+                power=self.weight_power,
+                transformation=self.transformation,
+                ties=self.ties,
+                local=self.local,
+                local_neighbors=self.local_neighbors,
+                **sides,
             ),
+            sample=self.sample,
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -425,6 +452,7 @@ class PatternSearchMDS(OnCluster):
         self.raw_stress_ = self.stress_ = stress.raw_stress
         self.stress1_ = stress.stress1
         self.normalized_stress_ = stress.normalized_stress
+        self.standard_error_ = stress.standard_error
         self.point_stress_ = stress.point_stress
         self.error_ = stress.error
         self.disparities_ = solution.disparities.T if solution.disparities.size else None

@@ -42,6 +42,7 @@ from psmds_dist.planning.memory import (
     require,
 )
 from psmds_dist.solver.optimal import FITTED_PAIRS
+from psmds_dist.solver.polish import EASING_STEPS
 
 SLOW_DISK = 150_000_000
 """Bytes a second below which streaming a compressed array is faster than a plain one, whatever it holds: of distances
@@ -107,8 +108,10 @@ class ExactForecast:
         expected = max(expected, ROBUST_EPOCHS * (not rule.least_squares), PLACED_EPOCHS * self.placed)
         solves = solves_of(config, n, placed=self.placed)
         polish = solves * (POLISH_PASSES if config.polishes_fully(n) else FEW_POLISH_PASSES) * config.polishes(n)
+        polish += EASING_STEPS * (config.eases(n) and bool(start))
         fits = (solves * REFITS + polish) * min(1.0, FITTED_PAIRS / n**2) * (rule.transformation is not None)
-        return Work(expected + (solves - 1) * LATER_EPOCHS, math.ceil(fits), polish)
+        passes = expected + (solves - 1) * LATER_EPOCHS + (rule.local > 0)  # one finds near pairs
+        return Work(passes, math.ceil(fits), polish)
 
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """Stages of the solve, with those of its start."""

@@ -18,7 +18,7 @@ from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import BudgetError, Floats, InputError
 from psmds_dist.data.cache import stored
 from psmds_dist.planning.cost import Job, Rates, Stage
-from psmds_dist.planning.memory import MemoryRequirement, RowStorage, exact, with_polish, with_region
+from psmds_dist.planning.memory import MemoryRequirement, RowStorage, exact, with_nearness, with_polish, with_region
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.search import Evidence
 
@@ -223,10 +223,14 @@ def memory_of_solve(
     """
     dims = config.n_components
     solve = exact(rows, dims, config.tried_axes, workers, here=here, guided=config.guided)
-    if config.polishes(rows.layout.n):
+    if config.polishes(rows.layout.n) or config.eases(rows.layout.n):
         solve = with_polish(solve, dims, workers, here=here)
     if name != "random":
         solve = provider_of(name).memory(solve, dims, workers, here=here)
+    if config.sample is not None:
+        solve = solve.with_part("rows that are measured", rows.scratch + rows.copies * rows.block_bytes)
+    if config.rule.local:
+        solve = with_nearness(solve, workers, here=here)
     return with_region(solve, dims, here=here) if placed else solve
 
 

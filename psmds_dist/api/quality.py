@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,9 @@ from psmds_dist.api.arguments import executor_for, seed_from
 from psmds_dist.api.inputs import paired_rows
 from psmds_dist.api.run import RunContext
 from psmds_dist.core.arrays import is_frame, numbers_of
-from psmds_dist.core.config import check_int
+from psmds_dist.core.config import MIN_SAMPLE, check_int
 from psmds_dist.core.quality import OF_ALL_PAIRS, Quality, estimate, rank_correlation
-from psmds_dist.core.rng import RandomStream, generator
+from psmds_dist.core.rng import measured_rows
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress, disparity
@@ -44,6 +44,8 @@ def measure(
     weight_power: float = 0.0,
     transformation: str | None = None,
     ties: str = "primary",
+    local: float = 0.0,
+    local_neighbors: int = 10,
     dtype: str = "float32",
     cluster: Any = None,
     memory_limit: int | str | None = None,
@@ -66,6 +68,8 @@ def measure(
         Weigh each pair by this power of its dissimilarity, as in `PatternSearchMDS`.
     transformation, ties : str, optional
         As in `PatternSearchMDS`: stress is told against the disparities that fit the map best.
+    local, local_neighbors : float, int
+        Share of the stress that near pairs have, and how many points are near to each, as in `PatternSearchMDS`.
     dtype : {"float32", "float64"}, default="float32"
         Type of the rows.
     cluster : str, distributed.Client or Dask cluster, default=None
@@ -93,8 +97,16 @@ def measure(
     >>> measure([[0, 3, 5], [3, 0, 4], [5, 4, 0]], [[0, 0], [3, 0], [3, 4]]).normalized_stress
     0.0
     """
-    sides = {"weighted": weights is not None, "bounded": upper is not None}
-    rule = PairRule(loss, power=weight_power, transformation=transformation, ties=ties, **sides)
+    rule = PairRule(
+        loss,
+        power=weight_power,
+        weighted=weights is not None,
+        bounded=upper is not None,
+        transformation=transformation,
+        ties=ties,
+        local=local,
+        local_neighbors=local_neighbors,
+    )
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
@@ -118,9 +130,6 @@ def coordinates_for(given: Any, n: int, ids: Sequence[str] | None, name: str = "
 RANKED_POINTS = 2000
 """Most points between which all dissimilarities are ranked: two million pairs, a second and 200 MB."""
 
-MIN_SAMPLE = 20
-"""Fewest rows of a sample: a spread over fewer says little."""
-
 
 def quality(
     X: Any,
@@ -137,6 +146,8 @@ def quality(
     weight_power: float = 0.0,
     transformation: str | None = None,
     ties: str = "primary",
+    local: float = 0.0,
+    local_neighbors: int = 10,
     dtype: str = "float32",
     cluster: Any = None,
     memory_limit: int | str | None = None,
@@ -164,7 +175,9 @@ def quality(
         Rows to read, at least 20; all by default.
     random_state : int, RandomState instance or None, default=0
         Seed of the sample, and of the points of `spearman` where there are more than 2,000. None draws one.
-    weights, upper, loss, weight_power, transformation, ties, dtype, cluster, memory_limit, n_jobs
+    weights, upper, loss, weight_power, transformation, ties, local, local_neighbors
+        As in `measure`.
+    dtype, cluster, memory_limit, n_jobs
         As in `measure`.
 
     Returns
@@ -187,8 +200,16 @@ def quality(
     (1.0, 0.0, 1.0)
     """
     seed = seed_from(random_state)
-    sides = {"weighted": weights is not None, "bounded": upper is not None}
-    rule = PairRule(loss, power=weight_power, transformation=transformation, ties=ties, **sides)
+    rule = PairRule(
+        loss,
+        power=weight_power,
+        weighted=weights is not None,
+        bounded=upper is not None,
+        transformation=transformation,
+        ties=ties,
+        local=local,
+        local_neighbors=local_neighbors,
+    )
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
@@ -228,7 +249,7 @@ class Wanted:
         """Check what `quality` was asked for, and draw the sample."""
         require_size(n)
         m = n if sample is None else min(n, check_int("sample", sample, MIN_SAMPLE))
-        order = generator(seed, RandomStream.MEASURED_ROWS).permutation(n)[:m]
+        order = measured_rows(n, m, seed)
         return cls(
             n_neighbors=_neighbors(n_neighbors, n),
             rows=np.sort(order),
@@ -286,15 +307,19 @@ def assess(
         What a pair costs.
     """
     x = embed.usable_map(embedding, source.n)
-    rating = _rating(source, x, executor, wanted, memory_limit) if rule.plain else None
+    measure_stress = partial(embed.measure, source, x, executor, memory_limit, rule)
+    every = wanted.rows.size == source.n
+    alike = rule.plain or (every and replace(rule, local=0.0).plain)  # weights of near pairs matter to stress alone
+    rating = _rating(source, x, executor, wanted, memory_limit) if alike else None
     if rating is not None and np.isfinite(rating[1][:, :3]).all():
-        return _quality(source, x, wanted, rating)
-    if wanted.rows.size < source.n:
+        found = _quality(source, x, wanted, rating)
+        return found if rule.plain else replace(found, **_stress_of(measure_stress()))
+    if not every:
         raise InputError(
             "a sample of rows (sample, --sample) measures maps of pairs that count alike, but here pairs are missing, "
             "or have weights, bounds or another loss: leave the sample out."
         )
-    return _of_the_map(x, wanted, embed.measure(source, x, executor, memory_limit, rule))
+    return _of_the_map(x, wanted, measure_stress())
 
 
 def _rating(source: RowSource, x: Floats, executor: Executor, wanted: Wanted, memory_limit: Any) -> Rating:
@@ -319,17 +344,18 @@ def _of_the_map(x: Floats, wanted: Wanted, stress: Stress) -> Quality:
     return Quality(
         n=len(x),
         rows=wanted.rows,
-        point_stress=stress.point_stress,
-        mse=stress.mse,
-        raw_stress=stress.raw_stress,
-        stress1=stress.stress1,
-        normalized_stress=stress.normalized_stress,
         n_neighbors=wanted.n_neighbors,
         neighborhood_hit=hit,
         knn_score=score,
         procrustes=_procrustes(x, wanted),
+        **_stress_of(stress),
         **absent,
     )
+
+
+def _stress_of(stress: Stress) -> dict[str, Any]:
+    """Figures of stress that `Quality` has as well."""
+    return {name: value for name, value in vars(stress).items() if name not in ("error", "standard_error")}
 
 
 def _procrustes(x: Floats, wanted: Wanted) -> float | None:

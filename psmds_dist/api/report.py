@@ -84,9 +84,11 @@ def stress_lines(stress: Stress | Quality, rule: PairRule = PLAIN, check: InputC
     check : InputCheck, optional
         Tells how many pairs count.
     """
-    w = "w " if rule.weighted or rule.power else ""
+    w = "w " if rule.weighted or rule.power or rule.local else ""
+    error = stress.standard_error if isinstance(stress, Stress) else 0.0
+    spread = f" +- {error:.6f}" * (error > 0)
     lines = [
-        f"normalized stress  {stress.normalized_stress:.6f}   sqrt(sum {w}(t-d)^2 / sum {w}t^2)",
+        f"normalized stress  {stress.normalized_stress:.6f}{spread}   sqrt(sum {w}(t-d)^2 / sum {w}t^2)",
         f"Stress-1           {stress.stress1:.6f}   sqrt(sum {w}(t-d)^2 / sum {w}d^2)",
         f"mean squared error {stress.mse:.6g}",
         f"raw stress         {stress.raw_stress:.6g}",
@@ -97,7 +99,13 @@ def stress_lines(stress: Stress | Quality, rule: PairRule = PLAIN, check: InputC
         ties = f", {rule.ties} treatment of ties" * (rule.transformation == "ordinal")
         lines.append(f"Here t are disparities: {rule.transformation} transformation{ties}.")
     if w:
-        lines.append("All figures are weighted" + f", by t^{rule.power:g}" * bool(rule.power) + ".")
+        near = f"; the {rule.local_neighbors} nearest points of each point have {rule.local:g} of the objective"
+        lines.append(
+            "All figures are weighted" + f", by t^{rule.power:g}" * bool(rule.power) + near * bool(rule.local) + "."
+        )
+    if isinstance(stress, Stress) and error:
+        rows = f"{stress.measured_rows:,} of {len(stress.point_stress):,} rows"
+        lines.append(f"Estimated from {rows}, drawn at random; +- is one standard error.")
     if check is not None and check.missing:
         lines.append(f"known pairs        {check.known_pairs:,} of {check.suspicion.pairs:,}")
     return "\n".join(lines)

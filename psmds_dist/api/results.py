@@ -115,6 +115,7 @@ def write_result(
         "stress1": stress.stress1,
         "normalized_stress": stress.normalized_stress,
         "error": stress.error,
+        **_of_sample(stress),
         "known_pairs": result.check.known_pairs,
         **({"certificate": result.certificate.as_dict()} if result.certificate else {}),
         "rule": result.config.rule.as_dict(),
@@ -126,6 +127,13 @@ def write_result(
         "versions": result.versions,
     }
     write(path, arrays, attributes, result.ids, overwrite=overwrite)
+
+
+def _of_sample(stress: Stress) -> dict[str, float]:
+    """What an estimate is from; nothing where all rows were read."""
+    if not stress.standard_error:
+        return {}
+    return {"standard_error": stress.standard_error, "measured_rows": stress.measured_rows}
 
 
 def read_result(path: str | os.PathLike[str]) -> Result:
@@ -151,6 +159,7 @@ def read_result(path: str | os.PathLike[str]) -> Result:
         normalized_stress=float(attributes["normalized_stress"]),
         point_stress=arrays["point_stress"],
         error=float(attributes.get("error", attributes["mse"])),
+        standard_error=float(attributes.get("standard_error", 0.0)),
     )
     raw = arrays.get("raw_embedding", arrays["embedding"])
     region = Region(arrays["region/low"], arrays["region/high"]) if "region/low" in arrays else None

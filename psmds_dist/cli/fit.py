@@ -83,6 +83,11 @@ class SolverOptions:
         default=None,
         help="End at a local minimum to many digits [default: up to 2,000 points].",
     )
+    sample: int | None = option(
+        "--sample",
+        type=click.IntRange(1),
+        help="Estimate the stress of the map from this many random rows instead of a last pass over all.",
+    )
     init: str = option(
         "--init",
         default="auto",
@@ -109,6 +114,7 @@ class SolverOptions:
             polish="auto" if self.polish is None else self.polish,
             seed=self.seed,
             rule=rule,
+            sample=self.sample,
         )
 
 
@@ -217,7 +223,7 @@ def _save_picture(result: Result, path: str) -> None:
     save_map(
         path,
         result.embedding,
-        colour=result.stress.point_stress,
+        colour=None if result.stress.standard_error else result.stress.point_stress,
         colour_label="point stress",
         title=title,
         history=result.history,

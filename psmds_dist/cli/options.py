@@ -205,6 +205,20 @@ class RuleOptions:
         help="Weigh each pair by this power of its dissimilarity; -1 is Sammon's mapping.",
     )
 
+    local: float = option(
+        "--local",
+        default=0.0,
+        show_default=True,
+        help="Share of the objective, below 1, that the nearest points of each point have; the whole has the rest.",
+    )
+    local_neighbors: int = option(
+        "--local-neighbors",
+        default=10,
+        show_default=True,
+        type=click.IntRange(1),
+        help="How many points are near to each, for --local.",
+    )
+
     transformation: str | None = option(
         "--transformation",
         help="Compare distances with a fitted function of the dissimilarities: ratio, interval, spline (a smooth one), "
@@ -230,6 +244,8 @@ class RuleOptions:
             bounded=self.upper is not None,
             transformation=self.transformation,
             ties=self.ties,
+            local=self.local,
+            local_neighbors=self.local_neighbors,
         )
 
     @property

@@ -124,6 +124,7 @@ def plan(
     from psmds_dist.api import probe
     from psmds_dist.api.forecast import job_of, plan_of, report
     from psmds_dist.core.layout import parse_bytes
+    from psmds_dist.core.validation import require_neighbors
     from psmds_dist.planning.cost import Rates
 
     options.check(matrix, pairs, places)
@@ -134,6 +135,7 @@ def plan(
         found = _without_data(options, pairs.rule, places)
     else:
         found = _of_matrix(matrix, format, options, pairs, places)
+    require_neighbors(found.config.rule, found.rows.layout.n)
     made = plan_of(
         found.rows,
         dims,

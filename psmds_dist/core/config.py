@@ -64,6 +64,8 @@ class SolverConfig:
         Key of every random number.
     rule : PairRule
         What a pair of points costs, and which numbers a row holds about it.
+    sample : int or None
+        Rows that the stress of the map is estimated from at the end, at least `MIN_SAMPLE`; all by default.
     """
 
     n_components: int = 2
@@ -79,6 +81,7 @@ class SolverConfig:
     polish: bool | str = "auto"
     seed: int = 0
     rule: PairRule = PLAIN
+    sample: int | None = None
 
     def __post_init__(self) -> None:
         plain: dict[str, int | float] = {
@@ -90,6 +93,13 @@ class SolverConfig:
         }
         if not isinstance(self.n_init, str) or self.n_init != "auto":
             plain["n_init"] = check_int("n_init", self.n_init, 1, "'auto' or ")
+        if self.sample is not None:
+            plain["sample"] = check_int("sample", self.sample, MIN_SAMPLE, "None or ")
+            if self.rule.transformation is not None:
+                raise InputError(
+                    "sample (--sample) does not go with a transformation, which is fitted to all rows: leave one "
+                    "of them out."
+                )
         for name in ("radius", "radius_tol"):
             if getattr(self, name) is not None:
                 plain[name] = _real(name, getattr(self, name), above=0, equal=False)
@@ -135,14 +145,26 @@ class SolverConfig:
         """
         return not self.bad_moves and self.rule.facts.smooth and self.polish is not False and n <= SMALL_POINTS
 
+    def eases(self, n: int) -> bool:
+        """Whether a solve of ``n`` points that has a start begins with a polish, as near pairs weigh more than in that.
+
+        Their weights make the error stiff: moves along axes take hundreds of epochs where the polish takes 60 steps.
+        Those of small matrices cost little, and end in maps that are a little better.
+        """
+        return self.rule.local > 0 and self.rule.facts.smooth and self.polish is not False and n > SMALL_POINTS
+
     def polishes_fully(self, n: int) -> bool:
         """Whether a polish goes on to many digits, rather than for a few steps."""
         return self.polish is True or n <= SMALL_POINTS or self.effort == "best"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a plain dictionary, for attributes and logs; with the rule where it is another than the plain one."""
-        return {name: value for name, value in asdict(self).items() if name != "rule" or not self.rule.plain}
+        """Return a plain dictionary, for attributes and logs; without what is as it usually is and came later."""
+        usual = {"rule": self.rule.plain, "sample": self.sample is None}
+        return {name: value for name, value in asdict(self).items() if not usual.get(name, False)}
 
+
+MIN_SAMPLE = 20
+"""Fewest rows of a sample: a spread over fewer says little."""
 
 MOVES = ("auto", "axes", "guided")
 """What the points of a solve may try."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from psmds_dist.core.stress import ROUNDING
+from psmds_dist.core.stress import ROUNDING, jackknife
 from psmds_dist.core.types import Floats, Ints, Rows
 
 Interval = tuple[float, float]
@@ -211,14 +211,8 @@ def estimate(table: Floats, n: int, n_neighbors: int, unit: float = 1.0) -> tupl
         if m == n:
             return values, {}
         without = measures(RowTotals(*((table.sum(axis=0) - table) / (m - 1)).T), *rest)
-        spread = {name: _jackknife(column, n) for name, column in without.items()}
+        spread = {name: jackknife(column, n) for name, column in without.items()}
     return values, {name: _interval(name, value, spread[name], m, n) for name, value in values.items()}
-
-
-def _jackknife(without: Floats, n: int) -> float:
-    """Standard error of a measure, given it without each of the sampled rows in turn."""
-    m = len(without)
-    return math.sqrt((1 - m / n) * (m - 1) / m * float(np.square(without - without.mean()).sum()))
 
 
 def _interval(name: str, value: float, error: float, m: int, n: int) -> Interval:

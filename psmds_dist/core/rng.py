@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class RandomStream(IntEnum):
@@ -33,3 +34,8 @@ FIRST_FREE_STREAM = 16
 def generator(seed: int, stream: IntEnum, epoch: int = 0) -> np.random.Generator:
     """Random numbers of one stream and epoch."""
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, int(stream), epoch]))
+
+
+def measured_rows(n: int, sample: int | None, seed: int = 0) -> NDArray[np.int64]:
+    """Rows that a map of ``n`` points is measured on, in the order that they are drawn; all without a sample."""
+    return generator(seed, RandomStream.MEASURED_ROWS).permutation(n)[:sample]

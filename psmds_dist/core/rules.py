@@ -37,6 +37,11 @@ class PairRule:
         What dissimilarities are known up to: a factor, a factor and a constant, a smooth monotone function, or any.
     ties : {"primary", "secondary"}
         Whether equal dissimilarities may have different disparities, where ``transformation`` is ``"ordinal"``.
+    local : float
+        Share of the objective that the pairs of near points have, at least 0 and below 1; the whole has the rest, see
+        `psmds_dist.core.nearness.Nearness`.
+    local_neighbors : int
+        How many points are near to each.
     """
 
     loss: str = "squared"
@@ -47,6 +52,8 @@ class PairRule:
     gaps: bool = False
     transformation: str | None = None
     ties: str = "primary"
+    local: float = 0.0
+    local_neighbors: int = 10
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, str) or self.loss not in LOSSES:
@@ -59,7 +66,21 @@ class PairRule:
             raise InputError(
                 "weight_power is for dissimilarities that are known: with bounds, give the weights themselves."
             )
+        self._check_local()
         self._check_transform()
+
+    def _check_local(self) -> None:
+        if not _is_number(self.local) or not 0 <= self.local < 1:
+            raise InputError(
+                f"local must be a number of at least 0 and below 1, not {self.local!r}: with 1, nothing would tell how "
+                "far groups are apart."
+            )
+        if isinstance(self.local_neighbors, bool) or not isinstance(self.local_neighbors, int):
+            raise InputError(f"local_neighbors must be a whole number, not {self.local_neighbors!r}.")
+        if self.local_neighbors < 1:
+            raise InputError(f"local_neighbors must be at least 1, not {self.local_neighbors}.")
+        if self.local and self.bounded:
+            raise InputError("local is for dissimilarities that are known: leave it, or upper, out.")
 
     def _check_transform(self) -> None:
         for name, value, choices in (
@@ -73,18 +94,21 @@ class PairRule:
                 f"ties={self.ties!r} (--ties) is about transformation='ordinal': give that (--transformation ordinal), "
                 "or leave ties out."
             )
-        if self.transformation is not None and (self.loss != "squared" or self.power or self.weighted or self.bounded):
+        if self.transformation is not None and (self.loss != "squared" or self._weighs or self.bounded):
             raise InputError(
                 f"transformation={self.transformation!r} is for the squared error of pairs that count alike: leave out "
-                "loss, weight_power, weights and upper. Missing pairs (NaN) may be."
+                "loss, weight_power, weights, local and upper. Missing pairs (NaN) may be."
             )
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether some pairs count more than others."""
+        return bool(self.power or self.weighted or self.local)
 
     @property
     def plain(self) -> bool:
         """Whether every pair counts by its squared error."""
-        return self.loss == "squared" and not (
-            self.power or self.weighted or self.bounded or self.gaps or self.transformation
-        )
+        return self.loss == "squared" and not (self._weighs or self.bounded or self.gaps or self.transformation)
 
     @property
     def parts(self) -> int:

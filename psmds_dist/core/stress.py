@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from psmds_dist.core.types import Floats
+from psmds_dist.core.types import Floats, Ints
 
 if TYPE_CHECKING:
     from psmds_dist.core.quality import Quality
@@ -35,6 +35,9 @@ class Stress:
     error : float
         The objective of a solve as a mean over pairs: that of their losses, with their weights. It is ``mse`` where the
         loss is the squared error.
+    standard_error : float
+        That of ``normalized_stress`` where all figures are estimates from a sample of the rows; ``point_stress`` is NaN
+        for points outside of it then. 0 where all rows were read.
 
     Where pairs have weights, sums are weighted and means divide by ``n / (n - 1)`` times the sum of the weights, which
     is ``n^2`` for weights of one. A missing pair has the weight 0. Where pairs have bounds, ``t`` is the value between
@@ -47,12 +50,17 @@ class Stress:
     normalized_stress: float
     point_stress: Floats
     error: float = math.nan
+    standard_error: float = 0.0
 
     @classmethod
-    def from_row_sums(cls, sums: Floats) -> Stress:
-        """Stress from the row sums of `psmds_dist.kernels.moves.row_sums` or `psmds_dist.kernels.loss.row_sums`."""
-        objective, embedded, given, *others = (float(total) for total in sums.sum(axis=0))
-        pairs, error = counted_pairs(sums), others[0] if others else objective
+    def from_row_sums(cls, sums: Floats, n: int | None = None) -> Stress:
+        """Stress from the row sums of `psmds_dist.kernels.moves.row_sums` or `psmds_dist.kernels.loss.row_sums`.
+
+        They are those of all rows, or of some of ``n`` rows, for estimates.
+        """
+        n = n or len(sums)
+        objective, embedded, given, *others = (n / len(sums) * float(total) for total in sums.sum(axis=0))
+        pairs, error = counted_pairs(sums, n), others[0] if others else objective
         squares = sums[:, 3] if others else sums[:, 0]
         return cls(
             mse=error / pairs,
@@ -64,16 +72,40 @@ class Stress:
         )
 
     @classmethod
+    def from_sample(cls, sums: Floats, points: Ints, n: int) -> Stress:
+        """Estimates from the sums of the rows of some of ``n`` points, drawn at random; the error is by a jackknife."""
+        found = cls.from_row_sums(sums, n)
+        squares, given = (sums[:, 3] if sums.shape[1] > 3 else sums[:, 0]), sums[:, 2]
+        without = _root_ratio(squares.sum() - squares, given.sum() - given)
+        of_points = np.full(n, np.nan)
+        of_points[points] = found.point_stress
+        return replace(found, point_stress=of_points, standard_error=jackknife(without, n))
+
+    @property
+    def measured_rows(self) -> int:
+        """Number of rows that the figures are from."""
+        return int(np.count_nonzero(~np.isnan(self.point_stress)))
+
+    @classmethod
     def unknown(cls, n: int) -> Stress:
         """Stress that was not measured: NaN throughout."""
         nan = float("nan")
         return cls(nan, nan, nan, nan, np.full(n, nan), nan)
 
 
-def counted_pairs(sums: Floats) -> float:
-    """Ordered pairs that means are over, from row sums: ``n^2``, or ``n / (n - 1)`` times the sum of the weights."""
-    n = len(sums)
-    return float(n * n) if sums.shape[1] == 3 else float(sums[:, 4].sum()) * n / (n - 1)
+def counted_pairs(sums: Floats, n: int | None = None) -> float:
+    """Ordered pairs that means are over, from row sums: ``n^2``, or ``n / (n - 1)`` times the sum of the weights.
+
+    With ``n``, sums are those of some of so many rows.
+    """
+    n = n or len(sums)
+    return float(n * n) if sums.shape[1] == 3 else n / len(sums) * float(sums[:, 4].sum()) * n / (n - 1)
+
+
+def jackknife(without: Floats, n: int) -> float:
+    """Standard error of a measure of ``n`` rows, given it without each of the sampled rows in turn."""
+    m = len(without)
+    return math.sqrt((1 - m / n) * (m - 1) / m * float(np.square(without - without.mean()).sum()))
 
 
 def _root_ratio(error: Floats, total: Floats) -> Floats:

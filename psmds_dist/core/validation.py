@@ -8,6 +8,7 @@ import numpy as np
 
 from psmds_dist.core.arrays import as_array
 from psmds_dist.core.errors import InputError
+from psmds_dist.core.rules import PairRule
 from psmds_dist.core.types import Ints
 
 
@@ -51,4 +52,13 @@ def require_dims(n: int, dims: int) -> None:
         raise InputError(
             f"n_components must be below the number of points, {n}, not {dims}: any dissimilarities fit exactly in "
             "fewer dimensions than points."
+        )
+
+
+def require_neighbors(rule: PairRule, n: int) -> None:
+    """Refuse more near points than there are others."""
+    if rule.local and rule.local_neighbors >= n - 1:
+        raise InputError(
+            f"local_neighbors (--local-neighbors) is {rule.local_neighbors}, but each of {n} points has {n - 1} others "
+            f"and some must be far: give at most {n - 2}."
         )

@@ -42,6 +42,15 @@ class RowForm(NamedTuple):
     """Disparities at the knots that rows are positions among: one line, or lower and upper bounds in two; empty where
     rows hold dissimilarities."""
 
+    reach: Rows
+    """Largest dissimilarity of each point to its nearest ones; empty where near pairs weigh like others."""
+
+    near: Any
+    """Weight that a pair has more for each of its points that has the other one in reach."""
+
+    far: Any
+    """Weight that it has in any case."""
+
 
 def cost(self: Any, t: Any, d: Any) -> Any:
     """Cost of a pair by a loss of `psmds_dist.core.losses`."""
@@ -105,6 +114,14 @@ def _look_up(given: Rows, weights: Rows, scale: Any, table: Rows, bounds: Rows) 
 
 
 @tile
+def _favor_near(t: Rows, own: Any, reach: Rows, near: Any, far: Any, weights: Rows) -> None:
+    zero = near - near
+    for j in range(t.size):
+        weight = far + (near if t[j] <= own else zero)
+        weights[j] *= weight + (near if t[j] <= reach[j] else zero)
+
+
+@tile
 def unpack(row: Rows, i: int, lo: int, hi: int, form: RowForm, scratch: Rows) -> Any:
     """Lower bounds, upper bounds and weights of the pairs of point ``i`` with points ``lo`` to ``hi``.
 
@@ -131,6 +148,8 @@ def unpack(row: Rows, i: int, lo: int, hi: int, form: RowForm, scratch: Rows) ->
     if form.power != 0:
         for j in range(lower.size):
             weights[j] *= max(low[j] / form.scale, form.floor) ** form.power
+    if form.reach.size > 0:
+        _favor_near(low, form.reach[i], form.reach[lo:hi], form.near, form.far, weights)
     return low, high, weights
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from psmds_dist.core.losses import Kruskal
+from psmds_dist.core.nearness import NOWHERE, SLACK, Nearness
 from psmds_dist.core.rules import FLOOR, PairRule
 from psmds_dist.core.transformations import SPREAD, BinGrid
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels import gradient, guided, loss, moves
 from psmds_dist.kernels.bins import bin_sums
 from psmds_dist.kernels.descent import descend, search_by_rule, settle_by_rule
+from psmds_dist.kernels.near import reaches
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ class PairKernels(Protocol):
         """
         ...
 
+    def of_points(self, points: Ints) -> Self:
+        """Return the kernels for rows and columns of some of the points."""
+        ...
+
 
 @dataclass(frozen=True)
 class PlainKernels:
@@ -94,6 +100,10 @@ class PlainKernels:
         descend(rows, x, orders, radii, plan.eps, end, plan.settled, plan.max_epochs, plan.sweeps, pull, errors)
         return errors / (n * (n - 1))
 
+    def of_points(self, points: Ints) -> Self:
+        """Return itself: points do not matter."""
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class RuleKernels:
@@ -109,12 +119,15 @@ class RuleKernels:
         Disparities at knots, where rows are positions among these; empty where they are dissimilarities.
     share : float
         Share of the squared distances that a pair costs less, where there is a table.
+    nearness : Nearness
+        Which pairs are near, and what they weigh.
     """
 
     rule: PairRule
     scale: float
     table: Floats = field(default_factory=lambda: np.empty((0, 0)))
     share: float = 0.0
+    nearness: Nearness = NOWHERE
 
     @property
     def parts(self) -> int:
@@ -126,8 +139,9 @@ class RuleKernels:
         number, n, rule = x.dtype.type, x.shape[-1], self.rule
         power = int(rule.power) if rule.power == int(rule.power) else number(rule.power)
         weights = (rule.parts - 1) * n * rule.weighted
-        table = self.table.astype(number)
-        form = loss.RowForm(n * rule.bounded, weights, power, number(FLOOR), number(self.scale), table)
+        near = self.nearness.reach.astype(number), number(self.nearness.near), number(self.nearness.far)
+        scales = power, number(FLOOR), number(self.scale)
+        form = loss.RowForm(n * rule.bounded, weights, *scales, self.table.astype(number), *near)
         if rule.transformation is not None:
             return Kruskal(number(self.share)), form
         return rule.facts.kind(number(rule.share * self.scale)), form
@@ -156,6 +170,15 @@ class RuleKernels:
         """Sums of `psmds_dist.kernels.bins.bin_sums`."""
         return bin_sums(rows, slots, points, x, grid.shape, self.scale, SPREAD, grid.unit)
 
+    def reaches(self, rows: Rows, slots: Ints, points: Ints, n: int) -> tuple[Rows, Floats]:
+        """What `psmds_dist.core.nearness.Nearness.of` takes about some of ``n`` points."""
+        terms = self.terms(np.empty((1, n)))
+        return reaches(rows, slots, points, n, self.rule.local_neighbors, SLACK, *terms)
+
+    def of_points(self, points: Ints) -> Self:
+        """Return the same with the reach of some of the points."""
+        return replace(self, nearness=self.nearness.of_points(points)) if self.rule.local else self
+
     def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
         """Turn starts into maps, and return their mean costs."""
         points, errors = np.arange(len(rows)), np.empty(len(x))
@@ -174,6 +197,6 @@ class RuleKernels:
 PLAIN_KERNELS = PlainKernels()
 
 
-def kernels_of(rule: PairRule, scale: float) -> PairKernels:
-    """Kernels of a rule, for data of a root mean square dissimilarity."""
-    return PLAIN_KERNELS if rule.plain else RuleKernels(rule, scale)
+def kernels_of(rule: PairRule, scale: float, nearness: Nearness = NOWHERE) -> PairKernels:
+    """Kernels of a rule, for data of a root mean square dissimilarity, and what near pairs weigh."""
+    return PLAIN_KERNELS if rule.plain else RuleKernels(rule, scale, nearness=nearness)

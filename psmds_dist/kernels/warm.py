@@ -39,6 +39,8 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
                 for tried in {axes, n_components}:
                     moves(rows, points, points, x.astype(arithmetic), 1.0, np.arange(tried))
         kernels.row_sums(rows, points, points, x)
+        if isinstance(kernels, RuleKernels) and rule.local:
+            kernels.reaches(rows, points, points, points.size)
         if isinstance(kernels, RuleKernels) and rule.transformation is not None:
             kernels.bin_sums(rows, points, points, x, BinGrid((2, 1, 3), 1.0))
 

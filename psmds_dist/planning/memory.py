@@ -334,6 +334,16 @@ def with_region(solve: MemoryRequirement, dims: int, *, here: bool) -> MemoryReq
     return solve.with_part("pinned coordinates and bounds", held)
 
 
+def with_nearness(solve: MemoryRequirement, workers: int, *, here: bool) -> MemoryRequirement:
+    """What a solve needs that weighs near pairs more: how far each point reaches, in every type that is computed in."""
+    n = solve.rows.layout.n
+    held = 2 * _REACHES * n if here else SNAPSHOT_COPIES * n + 2 * _REACHES * worker_share(n, workers)
+    return solve.with_part("the reach of near pairs", FLOAT64_BYTES * held)
+
+
+_REACHES = 3
+"""Numbers a point of the pass that finds how far it reaches."""
+
 _POLISH = 35
 """Numbers a coordinate of the quasi-Newton method: steps and changes of gradients, ten each, and work on them."""
 

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from psmds_dist.core.region import Region
 from psmds_dist.core.types import Executor, Floats, Ints
 from psmds_dist.kernels.pairs import PLAIN_KERNELS, PairKernels
+from psmds_dist.solver.quality import SomeRows
 from psmds_dist.solver.schedule import EpochPlan, EpochReport, State
 from psmds_dist.solver.tasks import (
     CachedRows,
     Measure,
+    MeasureSome,
     MultiplySquares,
     Proposal,
     Propose,
@@ -55,6 +57,15 @@ class Objective:
         layout = self.rows.layout
         (sums,) = gather(self.executor, Measure(self.rows, x, self.kernels), layout, range(layout.count))
         return sums
+
+    def measure_some(self, x: Floats, points: Ints) -> Floats:
+        """Exact sums of the rows of some points, ascending, which are read by themselves, a block at a time."""
+        source, layout = self.rows.source, self.rows.layout
+        rows = SomeRows(source, points, layout.rows * source.shape[1] * source.dtype.itemsize)
+        work = MeasureSome(rows, x, self.kernels)
+        parts = [part for _, part in self.executor.map(work, np.unique(points // layout.rows).tolist())]
+        found, sums = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return np.asarray(sums[np.argsort(found)])
 
     def gradient(self, x: Floats) -> tuple[float, Floats]:
         """Error over ordered pairs, and its derivatives by the coordinates, ``(L, n)``."""

@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 
 from psmds_dist.core.layout import MIN_BLOCKS, Layout
+from psmds_dist.core.nearness import NOWHERE, Nearness
 from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.transformations import BinGrid, BinSums, Fit, Monotone, Transformation, knots_of, transformation_of
@@ -158,10 +159,16 @@ class ScaledObjective(Objective):
 
 
 def objective_of(
-    source: RowSource, rule: PairRule, executor: Executor, scale: float, budget: int, scaling: Scaling | None
+    source: RowSource,
+    rule: PairRule,
+    executor: Executor,
+    scale: float,
+    budget: int,
+    scaling: Scaling | None = None,
+    nearness: Nearness = NOWHERE,
 ) -> Objective:
     """Objective of a matrix by a rule; with the disparities to begin with where dissimilarities are transformed."""
     if scaling is None:
-        return Objective(CachedRows(source, budget), executor, kernels_of(rule, scale))
+        return Objective(CachedRows(source, budget), executor, kernels_of(rule, scale, nearness))
     rows = CachedRows(scaling.positions(source), budget)
     return ScaledObjective(rows, executor, RuleKernels(rule, scale, scaling.first[None]), scaling=scaling)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.events import EpochEvent, OnEpoch, OnEvent, StageEvent, ignore
+from psmds_dist.core.nearness import NOWHERE, Nearness
 from psmds_dist.core.region import Region
-from psmds_dist.core.rng import RandomStream, generator
+from psmds_dist.core.rng import RandomStream, generator, measured_rows
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.stress import Stress, canonical, counted_pairs
 from psmds_dist.core.types import ClusterLost, Executor, Floats, StopReason, WorkerError
@@ -22,7 +23,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.optimal import ScaledObjective, Scaling, objective_of
-from psmds_dist.solver.polish import FEW_STEPS, MAX_STEPS, polished
+from psmds_dist.solver.polish import EASING_STEPS, FEW_STEPS, MAX_STEPS, polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
@@ -35,7 +36,8 @@ POLISH_EVERY = 10
 """Epochs at the last radius of a monotone solve in a region between one polish and the next."""
 
 SETTLED, LEAST = 0.05, 1e-3
-"""First radius after a polish, as a share of the largest residual of a point, and of the scale at least."""
+"""First radius after a polish, as a share of the largest residual of a point (or of all, where points have no places),
+and of the scale at least."""
 
 HISTORY = np.dtype([("epoch", "i8"), ("radius", "f8"), ("mse", "f8"), ("seconds", "f8"), ("moved", "f8")])
 """Columns of a solve's history."""
@@ -175,6 +177,7 @@ def solve(
     on_event: OnEvent = ignore,
     stream: CheckpointStream = NO_CHECKPOINT,
     scaling: Scaling | None = None,
+    nearness: Nearness = NOWHERE,
 ) -> Solution:
     """Embed a dissimilarity matrix by pattern search.
 
@@ -202,6 +205,8 @@ def solve(
         Where the state is saved after epochs; a solve continues from the last one there, to the same bits.
     scaling : Scaling, optional
         How dissimilarities are transformed, where the rule says that they are.
+    nearness : Nearness, optional
+        Which pairs are near, where the rule says that they weigh more.
 
     Returns
     -------
@@ -210,7 +215,8 @@ def solve(
         cluster ends the solve with the best map so far; without a cluster its stress stays unknown.
     """
     began = time.perf_counter()
-    objective = replace(objective_of(source, config.rule, executor, scale, budget, scaling), region=region)
+    objective = objective_of(source, config.rule, executor, scale, budget, scaling, nearness)
+    objective = replace(objective, region=region)
     schedule = Schedule(config, scale, objective.rows.layout, source.dtype, share=region.share if region else 1.0)
     x = schedule.starting_points() if start is None else np.ascontiguousarray(start.T, float)
     x = region.placed(x) if region else x
@@ -226,6 +232,9 @@ def solve(
             progress.state = _first_state(progress.objective, progress.state, schedule, given=start is not None)
             if region is not None and config.settles_first(source.n):
                 progress.state = _settled_state(objective, progress.state, schedule)
+            elif config.eases(source.n) and start is not None:
+                on_event(StageEvent("polish"))
+                progress.state = _eased_state(objective, progress.state, schedule)
         on_event(StageEvent("epochs", last=not config.polishes(source.n)))
         _loop(progress, schedule, partial(_told, on_epoch, on_event), stream)
         if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
@@ -303,6 +312,15 @@ def _settled_state(objective: Objective, state: State, schedule: Schedule) -> St
     return replace(state, radius=min(state.radius, near))
 
 
+def _eased_state(objective: Objective, state: State, schedule: Schedule) -> State:
+    """State on the way from a start of pairs that count alike, and a radius, unless one is given, to go on with."""
+    x = polished(objective, state.x, scale=schedule.scale, max_steps=EASING_STEPS)
+    if schedule.config.radius is not None:
+        return replace(state, x=x)
+    squares, weights = objective.measure(x)[:, 3:].sum(axis=0)
+    return replace(state, x=x, radius=max(SETTLED * float(np.sqrt(squares / weights)), LEAST * schedule.scale))
+
+
 def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> float:
     """Search the starting radius on a sample of the matrix, from the sampled part of the same start."""
     if objective.region is not None:
@@ -312,7 +330,9 @@ def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> flo
     columns = points_of(rows.layout, blocks)
     (part,) = gather(objective.executor, SelectColumns(rows, columns), rows.layout, blocks)
     matrix = ArrayTable(np.ascontiguousarray(part), str(part.dtype))  # in memory, so it evicts no cached rows
-    sample = Objective(CachedRows(matrix, budget=part.nbytes), InProcessExecutor(), objective.kernels)
+    sample = Objective(
+        CachedRows(matrix, budget=part.nbytes), InProcessExecutor(), objective.kernels.of_points(columns)
+    )
     along_axes = replace(schedule.config, moves="axes")
     schedule = replace(schedule, config=along_axes, layout=sample.rows.layout, dtype=part.dtype)
     state = State(np.ascontiguousarray(x[:, columns]), schedule.scale)
@@ -343,7 +363,7 @@ def _misplacement(objective: Objective, x: Floats, scale: float) -> float:
 
 
 def _finish(progress: _Progress, schedule: Schedule) -> Solution:
-    """Measure the last map; take the best one met on the way instead where its exact error is lower."""
+    """Measure the last map; take the best one met on the way instead where its error is lower, measured alike."""
     finish = partial(_solution, progress, schedule)
     found, (error, best) = finish(progress.state.x), progress.best
     if error < found.stress.error * (schedule.pairs or progress.state.x.shape[1] ** 2):
@@ -354,7 +374,7 @@ def _finish(progress: _Progress, schedule: Schedule) -> Solution:
 
 def _solution(progress: _Progress, schedule: Schedule, x: Floats) -> Solution:
     assert progress.outcome is not None
-    embedding, stress, disparities = _measured(x, progress.objective)
+    embedding, stress, disparities = _measured(x, progress.objective, schedule.config.sample)
     return Solution(
         embedding=embedding,
         raw_embedding=np.ascontiguousarray(x.T),
@@ -368,13 +388,22 @@ def _solution(progress: _Progress, schedule: Schedule, x: Floats) -> Solution:
     )
 
 
-def _measured(x: Floats, objective: Objective) -> tuple[Floats, Stress, Floats]:
+def _measured(x: Floats, objective: Objective, sample: int | None) -> tuple[Floats, Stress, Floats]:
     """The map, in canonical position unless points have places, its stress, and the disparities that tell it."""
     embedding = canonical(x.T) if objective.region is None else np.ascontiguousarray(x.T)
     lines = np.ascontiguousarray(embedding.T)
     try:
         objective = objective.fitted(lines)
-        sums = objective.measure(lines)
+        stress = _stress(objective, lines, sample)
     except (KeyboardInterrupt, WorkerError):  # the map matters more than its figures
         return embedding, Stress.unknown(x.shape[1]), objective.curve
-    return embedding, Stress.from_row_sums(sums), objective.curve
+    return embedding, stress, objective.curve
+
+
+def _stress(objective: Objective, x: Floats, sample: int | None) -> Stress:
+    """Stress over all rows, or from a sample that is the same for every start, so that they can be compared."""
+    n = x.shape[1]
+    if sample is None or sample >= n:
+        return Stress.from_row_sums(objective.measure(x))
+    points = np.sort(measured_rows(n, sample))
+    return Stress.from_sample(objective.measure_some(x, points), points, n)

@@ -19,6 +19,7 @@ from psmds_dist.data.cache import Batch, get_row_cache
 from psmds_dist.kernels.multiply import multiply_squares
 from psmds_dist.kernels.pairs import PLAIN_KERNELS, PairKernels, RuleKernels
 from psmds_dist.solver.parts import known_pairs
+from psmds_dist.solver.quality import SomeRows
 
 A = TypeVar("A", bound=tuple[NDArray[np.generic], ...])
 
@@ -130,6 +131,37 @@ class Measure:
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats]:
         """Return ``(k, 3)`` sums as `psmds_dist.kernels.moves.row_sums` gives them, or those of another rule."""
         return self.rows.collect(blocks, lambda b: (self.kernels.row_sums(b.rows, b.slots, b.points, self.x),))
+
+
+@dataclass(frozen=True)
+class MeasureSome:
+    """Exact sums of the rows of some points, for given coordinates."""
+
+    rows: SomeRows
+    x: Floats
+    kernels: PairKernels = PLAIN_KERNELS
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Ints, Floats]:
+        """Return the points that are in ``blocks``, and their sums as those of `Measure`."""
+        parts = [
+            (batch.points, self.kernels.row_sums(batch.rows, batch.slots, batch.points, self.x))
+            for batch in self.rows.batches(blocks)
+        ]
+        points, sums = zip(*parts, strict=True)
+        return np.concatenate(points), np.concatenate(sums)
+
+
+@dataclass(frozen=True)
+class FindReach:
+    """How far each point reaches to its nearest ones."""
+
+    rows: CachedRows
+    kernels: RuleKernels
+
+    def __call__(self, blocks: Sequence[int]) -> tuple[Rows, Floats]:
+        """Return what `psmds_dist.kernels.near.reaches` gives for the points of ``blocks``."""
+        n = self.rows.source.n
+        return self.rows.collect(blocks, lambda b: self.kernels.reaches(b.rows, b.slots, b.points, n))
 
 
 @dataclass(frozen=True)

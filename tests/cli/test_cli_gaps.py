@@ -1,6 +1,7 @@
 """Missing pairs, lists of pairs, weights and losses on the command line."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -103,6 +104,19 @@ def test_weights_and_powers_are_measured_as_they_were_fitted(folder):
     assert "All figures are weighted, by t^-1." in told
     assert "bounds or loss):\nafter scaling, strain, Pearson, Spearman, trustworthiness, continuity." in told
     assert read_result("w.zarr").attributes["weights"] == str(folder / "known.npy")
+
+
+def test_near_pairs_are_an_option_that_is_told_and_measured_as_fitted(folder):
+    told = run("fit", "whole.npy", "near.zarr", "--local", "0.5", "--local-neighbors", "4")
+    near = "All figures are weighted; the 4 nearest points of each point have 0.5 of the objective."
+    assert near in told
+    figures = [line for line in told.splitlines() if line.startswith(("normalized", "Stress-1"))]
+    told = run("quality", "near.zarr", "--neighbors", "3")
+    assert all(line in told for line in [near, *figures])
+    assert "trustworthiness" in told
+    described = run("info", "near.zarr")
+    assert re.search(r"local +0\.5\n +local_neighbors +4\n", described)
+    assert "give at most 38" in run("fit", "whole.npy", "x.zarr", "--local", "0.5", "--local-neighbors", "39", code=1)
 
 
 def test_bounds_and_losses_are_options(folder):

@@ -95,6 +95,7 @@ def outcome(*arguments):
         ["--transformation", "ordinal", "--ties", "secondary"],
         ["--bounds", "0:1", "--bounds", "-1:1"],
         ["--pinned", "pinned.npy", "--weights", "w.npy", "--loss", "absolute"],
+        ["--local", 0.5, "--local-neighbors", 5],
     ],
     ids=lambda options: " ".join(map(str, options)),
 )
@@ -116,6 +117,8 @@ def test_a_plan_asks_for_as_much_memory_as_a_run(rules, options):
         ["--loss", "cubic"],
         ["--weight-power", 9],
         ["--upper", "upper.npy", "--weight-power", -1],
+        ["--local", 1],
+        ["--local", 0.5, "--local-neighbors", N - 1],
         ["--transformation", "ordinal", "--weights", "w.npy"],
         ["--transformation", "best"],
         ["--ties", "secondary"],

@@ -117,6 +117,8 @@ FIT: Table = {
     "--starts": ([1, 2], [0, -1, "x"]),
     "--loss": (["squared"], ["cubic", "", 1]),
     "--weight-power": ([0], ["x", 99, "nan"]),
+    "--sample": ([50], [0, "x", 5]),
+    "--local": ([0], ["x", 1, -0.5, "nan"]),
     "--weights": ([], ["nowhere.npy", "bad.txt"]),
     "--disconnected": (["refuse", "largest"], ["bridge", ""]),
     "--init": (["random", "auto", "classical", "landmarks"], ["foo", "", "1"]),

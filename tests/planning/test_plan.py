@@ -210,6 +210,9 @@ def test_what_comes_before_and_after_a_solve_is_added_where_it_is_more():
     region = "pinned coordinates and bounds"
     assert numbers(plan.with_region(solve, 3, here=True), region) == [4 * 3 * N]
     assert plan.with_region(worker, 3, here=False).parts[region] == 3 * 6 * N
+    reach = "the reach of near pairs"
+    assert numbers(plan.with_nearness(solve, 4, here=True), reach) == [2 * 3 * N]
+    assert numbers(plan.with_nearness(worker, 4, here=False), reach) == [3 * N + 2 * 3 * SHARE]
 
 
 def test_a_search_holds_all_pairs_as_float32_beside_rows_of_another_type():
