@@ -88,7 +88,7 @@ def test_a_fit_ends_at_an_interrupt_that_falls_into_a_callback_of_the_compiler(m
     def callback():
         signal.raise_signal(signal.SIGINT)
 
-    def warm_up(*arguments):
+    def warm_up(*arguments, **options):
         callback()
         time.sleep(30)
 
