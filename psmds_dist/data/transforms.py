@@ -217,7 +217,7 @@ class Positions(WrappedSource):
         from psmds_dist.kernels.bins import Guide, locate  # late: few runs need it
 
         self.source.read(lo, hi, out)
-        locate(out[: hi - lo], Guide.of(self.knots), self.stepwise)
+        locate(out[: hi - lo], Guide.of(self.knots.astype(self.dtype)), self.stepwise)
 
 
 @dataclass(frozen=True, eq=False)

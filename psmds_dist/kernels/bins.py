@@ -27,72 +27,79 @@ class Guide(NamedTuple):
     cells are surely below, and those in later ones above.
     """
 
-    knots: Floats
-    """Ascending, and as many infinite ones as a search may look beyond."""
+    knots: Rows
+    """Minus infinity, ascending knots, and as many infinite ones as a search may look beyond."""
 
     finite: int
     """Knots that are finite."""
 
-    factor: float
+    factor: Any
     """Cells for a unit of dissimilarity."""
 
-    before: NDArray[np.int32]
+    last: Any
+    """Number of the last cell."""
+
+    before: NDArray[np.uint16]
     """Number of knots in the cells before each."""
 
     reach: int
     """A power of two: with it, and half of it, and so on, a search comes to the last knot of any cell."""
 
     @classmethod
-    def of(cls, knots: Floats) -> Guide:
-        """Guide to ascending knots."""
+    def of(cls, knots: Rows) -> Guide:
+        """Guide to ascending knots, for dissimilarities of their type."""
         cells = GUIDE * knots.size
-        factor = (cells - 1) / (knots[-1] - knots[0])
+        factor = knots.dtype.type((cells - 1) / (float(knots[-1]) - float(knots[0])))
         own = np.clip((knots - knots[0]) * factor, 0, cells - 1).astype(np.int32)
         counts = np.bincount(own, minlength=cells)
         reach = 1 << (int(counts.max()).bit_length() - 1)
-        padded = np.append(knots, np.full(2 * reach, np.inf))
-        before = np.append(0, np.cumsum(counts)[:-1]).astype(np.int32)
-        return cls(padded, knots.size, factor, before, reach)
+        ends = np.full(2 * reach, np.inf, knots.dtype)
+        before = np.append(0, np.cumsum(counts)[:-1]).astype(np.uint16)
+        return cls(np.concatenate([-ends[:1], knots, ends]), knots.size, factor, knots.dtype.type(cells - 1), before, reach)
 
 
-# One loop for each array that is filled: a loop over more arrays is not vectorised.
+# One loop for each array that is filled, and for what is looked up: a loop over more arrays is not vectorised. What is
+# looked up has unsigned numbers: those below zero would be looked for.
 
 
 @tile
-def _find_cells(row: Rows, guide: Guide, values: Floats, places: Ints) -> None:
-    """Leave known dissimilarities, and the number of the last knot in an earlier cell than each."""
-    first, last = guide.knots[0], np.float64(guide.before.size - 1)
+def _count_below(row: Rows, guide: Guide, values: Rows, places: Ints) -> None:
+    """Leave known dissimilarities, and the number of knots that are not above each."""
+    first = guide.knots[1]
     for j in range(row.size):
         values[j] = row[j] if row[j] == row[j] else first  # NaN is not
     for j in range(row.size):
-        cell = np.int32(min(max((values[j] - first) * guide.factor, 0.0), last))
-        places[j] = guide.before[cell] - np.int32(1)
-
-
-@tile
-def _locate_row(row: Rows, guide: Guide, stepwise: bool, values: Floats, places: Ints) -> None:
-    _find_cells(row, guide, values, places)
+        places[j] = np.int32(min(max((values[j] - first) * guide.factor, first - first), guide.last))
+    for j in range(row.size):
+        places[j] = guide.before[np.uint32(places[j])]
     reach = np.int32(guide.reach)
     while reach > 0:
         for j in range(row.size):
             k = places[j] + reach
-            places[j] = k if guide.knots[k] <= values[j] else places[j]
+            places[j] = k if guide.knots[np.uint32(k)] <= values[j] else places[j]
         reach //= np.int32(2)
+
+
+@tile
+def _locate_row(row: Rows, guide: Guide, stepwise: bool, values: Rows, places: Ints) -> None:
+    _count_below(row, guide, values, places)
     if stepwise:
         for j in range(row.size):
-            row[j] = max(places[j], np.int32(0)) if row[j] == row[j] else row[j]
+            row[j] = max(places[j] - np.int32(1), np.int32(0)) if row[j] == row[j] else row[j]
         return
-    last = np.int32(guide.finite - 2)
+    last = np.int32(guide.finite - 1)
     for j in range(row.size):
-        k = min(max(places[j], np.int32(0)), last)
-        low, high = guide.knots[k], guide.knots[k + 1]
-        place = k + min(max((values[j] - low) / (high - low), 0.0), 1.0)
-        row[j] = place if row[j] == row[j] else row[j]
+        places[j] = min(max(places[j], np.int32(1)), last)
+    for j in range(row.size):
+        k = np.uint32(places[j])
+        low, high = guide.knots[k], guide.knots[k + np.uint32(1)]
+        share = min(max((values[j] - low) / (high - low), low - low), guide.factor / guide.factor)
+        row[j] = (places[j] - np.int32(1)) + share if row[j] == row[j] else row[j]
 
 
 @serial_kernel
 def _locate(rows: Rows, guide: Guide, stepwise: bool) -> None:
-    values, places = np.empty(WIDE_TILE), np.empty(WIDE_TILE, np.int32)
+    values, places = np.empty(WIDE_TILE, guide.knots.dtype), np.empty(WIDE_TILE, np.int32)
     for i in range(rows.shape[0]):
         for lo in range(0, rows.shape[1], WIDE_TILE):
             _locate_row(rows[i, lo : lo + WIDE_TILE], guide, stepwise, values, places)

@@ -145,7 +145,7 @@ class ScaledObjective(Objective):
         factor = math.sqrt(wanted / fit.square)
         return self.with_table(factor * fit.table), sums.squares - 2 * factor * fit.square + wanted
 
-    def gradient(self, x: Floats) -> tuple[float, Floats]:
+    def gradient(self, x: Floats, dtype: str = "float64") -> tuple[float, Floats]:
         """Square of Stress-1 with the best disparities, and its derivatives.
 
         Disparities are the best ones, so that their own change does not matter. Where ``S`` is known, those of ``S^2``
@@ -153,7 +153,7 @@ class ScaledObjective(Objective):
         """
         fit, sums = self.fit(x)
         share = max(0.0, 1 - fit.square / sums.squares)
-        error, slopes = Objective.gradient(self.with_table(fit.table, share), x)
+        error, slopes = Objective.gradient(self.with_table(fit.table, share), x, dtype)
         return share + error / sums.squares, slopes / sums.squares
 
 

@@ -1,0 +1,149 @@
+"""What rows hold about pairs of points, and how kernels read it: bounds of the dissimilarity, and a weight.
+
+A form is one small class, compiled into the loops of kernels as losses are: what it does beside the square roots costs
+next to nothing there. Of a pair that does not count the weight is 0, and bounds are numbers that do no harm.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from psmds_dist.core.types import Rows
+from psmds_dist.kernels.jit import COMPILED, compiled_method
+
+
+@compiled_method
+def pair(self: Any, low: Any, high: Any, weight: Any) -> Any:
+    """Bounds and weight of a pair by a form, from what its row holds."""
+    return self.pair(low, high, weight)
+
+
+@compiled_method
+def apart(self: Any) -> Any:
+    """Whether lower and upper bounds may differ by a form."""
+    return self.apart()
+
+
+def raised(base: Any, power: Any) -> Any:
+    """Power of a number; loops over those of whole powers are vectorised."""
+    return base**power
+
+
+@overload(raised, jit_options=COMPILED)
+def _raised(base, power):  # type: ignore[no-untyped-def]
+    if not isinstance(power, types.Integer):
+        return lambda base, power: base**power
+
+    def whole(base, power):  # type: ignore[no-untyped-def]
+        b = base if power > 0 else (base / base) / base
+        p = abs(power)
+        square = b * b
+        low = b if p == 1 else square
+        return low if p < 3 else square * (b if p == 3 else square)
+
+    return whole
+
+
+class Values(NamedTuple):
+    """Dissimilarities, or bounds of them, with or without weights."""
+
+    upper: int
+    """Upper bounds are at ``upper + j``; 0 where there is one dissimilarity instead of bounds."""
+
+    weight: int
+    """Weights are at ``weight + j``; 0 where there are none."""
+
+    scale: Any
+    """A dissimilarity."""
+
+    def apart(self):  # type: ignore[no-untyped-def]
+        """Whether lower and upper bounds may differ."""
+        return self.upper > 0
+
+    def pair(self, low, high, weight):  # type: ignore[no-untyped-def]
+        """Bounds and weight of a pair; missing ones are NaN."""
+        one = self.scale / self.scale
+        counted = weight if self.weight > 0 else one
+        known = (counted > 0) & (high >= low)
+        return (low if known else self.scale), (high if known else self.scale), (counted if known else one - one)
+
+
+class Powers(NamedTuple):
+    """Dissimilarities, with or without weights, of which a power is a factor of the weight."""
+
+    upper: int
+    weight: int
+    scale: Any
+
+    power: Any
+    """Exponent of ``t / scale``."""
+
+    floor: Any
+    """Least ``t / scale``."""
+
+    def apart(self):  # type: ignore[no-untyped-def]
+        """Whether lower and upper bounds may differ."""
+        return False
+
+    def pair(self, low, high, weight):  # type: ignore[no-untyped-def]
+        """Dissimilarity, twice, and weight of a pair; missing ones are NaN."""
+        one = self.scale / self.scale
+        counted = weight if self.weight > 0 else one
+        known = (counted > 0) & (high >= low)
+        t = low if known else self.scale
+        return t, t, (counted if known else one - one) * raised(max(t / self.scale, self.floor), self.power)
+
+
+class Curve(NamedTuple):
+    """Positions among knots: the number of the last one below, and the fraction of the way to the next."""
+
+    upper: int
+    weight: int
+    one: Any
+
+    table: Rows
+    """Disparities at the knots, the last one twice."""
+
+    def apart(self):  # type: ignore[no-untyped-def]
+        """Whether lower and upper bounds may differ."""
+        return False
+
+    def pair(self, low, high, weight):  # type: ignore[no-untyped-def]
+        """Disparity, twice, and weight of a pair."""
+        zero = self.one - self.one
+        known = low == low  # NaN is not
+        k = np.uint32(np.int32(low) if known else np.int32(0))  # unsigned: numbers below zero would be looked for
+        c = self.table[k]
+        c += ((low - np.floor(low)) if known else zero) * (self.table[k + np.uint32(1)] - c)
+        return c, c, (self.one if low == low else zero)
+
+
+class Steps(NamedTuple):
+    """Numbers of the last knots below."""
+
+    upper: int
+    weight: int
+    one: Any
+
+    lows: Rows
+    """Lowest disparity of each."""
+
+    highs: Rows
+    """Highest."""
+
+    split: bool
+    """Whether some have several."""
+
+    def apart(self):  # type: ignore[no-untyped-def]
+        """Whether lower and upper bounds may differ."""
+        return self.split
+
+    def pair(self, low, high, weight):  # type: ignore[no-untyped-def]
+        """Bounds of the disparity, and weight of a pair."""
+        zero = self.one - self.one
+        k = np.uint32(np.int32(low) if low == low else np.int32(0))
+        return self.lows[k], self.highs[k], (self.one if low == low else zero)
