@@ -123,7 +123,7 @@ class Curve(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Numbers of the last knots below."""
+    """Numbers of the last knots below; higher ones than there are knots where a pair is missing."""
 
     upper: int
     weight: int
@@ -144,6 +144,6 @@ class Steps(NamedTuple):
 
     def pair(self, low, high, weight):  # type: ignore[no-untyped-def]
         """Bounds of the disparity, and weight of a pair."""
-        zero = self.one - self.one
-        k = np.uint32(np.int32(low) if low == low else np.int32(0))
-        return self.lows[k], self.highs[k], (self.one if low == low else zero)
+        known = low < self.lows.size
+        k = np.uint32(low) if known else np.uint32(0)
+        return self.lows[k], self.highs[k], (self.one if known else self.one - self.one)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.extending import overload
 from numba.core.caching import FunctionCache, NullCache
+from numba.extending import overload
 
 from psmds_dist.core.errors import ForkError
 from psmds_dist.core.types import Rows
@@ -178,7 +178,7 @@ def borrowing_tile(function: Function) -> Function:
 
 
 def compiled_method(stub: Function) -> Function:
-    """Have kernels compile, where they call a function, the method of that name of its first argument, a named tuple."""
+    """Have kernels that call a function compile the method of that name of its first argument, a named tuple."""
 
     def method(self, *arguments):  # type: ignore[no-untyped-def]
         return getattr(self.instance_class, stub.__name__)

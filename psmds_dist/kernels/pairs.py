@@ -127,10 +127,11 @@ class RuleKernels:
         number, n, rule = x.dtype.type, x.shape[-1], self.rule
         if self.table.size:
             return Kruskal(number(self.share)), self._transformed(number)
-        form: Any = Values(n * rule.bounded, (rule.parts - 1) * n * rule.weighted, number(self.scale))
+        held = n * rule.bounded, (rule.parts - 1) * n * rule.weighted, number(self.scale)
+        form: Any = Values(*held)
         if rule.power:
             whole = int(rule.power) == rule.power
-            form = Powers(*form, int(rule.power) if whole else number(rule.power), number(FLOOR))
+            form = Powers(*held, int(rule.power) if whole else number(rule.power), number(FLOOR))
         return rule.facts.kind(number(rule.share * self.scale)), form
 
     def _transformed(self, number: type[Any]) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.transformations import BinGrid
+from psmds_dist.core.types import Rows
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.multiply import multiply_squares
 from psmds_dist.kernels.neighbors import rate_rows
@@ -32,7 +33,7 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
         What a pair costs.
     """
     kernels = _kernels_of(rule)
-    rows = np.ones((4, 4 * rule.parts), dtype)
+    rows = _rows_of(rule, dtype)
     points = np.arange(4)
     x = np.zeros((n_components, 4))
     with parallel_region():
@@ -51,6 +52,11 @@ def _kernels_of(rule: PairRule) -> PairKernels:
     return replace(kernels, table=np.ones((1, 2))) if isinstance(kernels, RuleKernels) else kernels
 
 
+def _rows_of(rule: PairRule, dtype: str) -> Rows:
+    """Rows of four points: their type is that of dissimilarities, unless only the order of these matters."""
+    return np.ones((4, 4 * rule.parts), "uint16" if rule.transformation == "ordinal" else dtype)
+
+
 def warm_up_multiply(dtype: str) -> None:
     """Compile the multiplication of classical scaling, on a matrix of four points."""
     points = np.arange(4)
@@ -63,7 +69,7 @@ def warm_up_gradients(n_components: int, dtype: str, rule: PairRule = PLAIN) -> 
     kernels, points, x = _kernels_of(rule), np.arange(4), np.zeros((n_components, 4))
     with parallel_region():
         for arithmetic in {dtype, "float64"} if rule.transformation else {"float64"}:
-            kernels.row_gradients(np.ones((4, 4 * rule.parts), dtype), points, points, x.astype(arithmetic))
+            kernels.row_gradients(_rows_of(rule, dtype), points, points, x.astype(arithmetic))
 
 
 def warm_up_rating(dtype: str) -> None:

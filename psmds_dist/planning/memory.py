@@ -334,7 +334,7 @@ def with_region(solve: MemoryRequirement, dims: int, *, here: bool) -> MemoryReq
     return solve.with_part("pinned coordinates and bounds", held)
 
 
-_POLISH = 35
+_POLISH = 37
 """Numbers a coordinate of the quasi-Newton method: steps and changes of gradients, ten each, and work on them."""
 
 _FLOAT32_BYTES = 4

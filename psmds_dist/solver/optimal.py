@@ -90,7 +90,9 @@ class Scaling:
 
     def disparities(self, source: RowSource) -> RowSource:
         """Rows for finding a start: dissimilarities, or disparities to begin with where these have an order only."""
-        return Disparities(self.positions(source), self.first) if self.transformation.stepwise else source
+        if not self.transformation.stepwise:
+            return source
+        return Disparities(self.positions(source), self.first.astype(source.dtype))
 
 
 def fitted_blocks(layout: Layout) -> Sequence[int]:

@@ -316,7 +316,7 @@ def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> flo
     matrix = ArrayTable(np.ascontiguousarray(part), str(part.dtype))  # in memory, so it evicts no cached rows
     sample = Objective(CachedRows(matrix, budget=part.nbytes), InProcessExecutor(), objective.kernels)
     along_axes = replace(schedule.config, moves="axes")
-    schedule = replace(schedule, config=along_axes, layout=sample.rows.layout, dtype=part.dtype)
+    schedule = replace(schedule, config=along_axes, layout=sample.rows.layout)
     state = State(np.ascontiguousarray(x[:, columns]), schedule.scale)
     sums = sample.measure(state.x)
     if not counted_pairs(sums):
