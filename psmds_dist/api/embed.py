@@ -34,13 +34,14 @@ from psmds_dist.core.executor import Executor
 from psmds_dist.core.nearness import Nearness
 from psmds_dist.core.region import Region
 from psmds_dist.core.rules import PLAIN, PairRule
-from psmds_dist.core.sources import RowSource, WrappedSource, require_square
+from psmds_dist.core.sources import RowSource, require_square
 from psmds_dist.core.stress import Stress
 from psmds_dist.core.transformations import degeneracy
 from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims, require_neighbors
 from psmds_dist.data.cache import stored
 from psmds_dist.data.paired import PairedRows
+from psmds_dist.data.transforms import Positions
 from psmds_dist.ingest.paired import check_rows, warn_of_few_pairs
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require
@@ -84,7 +85,9 @@ def plan_run(
 
 def rows_to_plan(source: RowSource, rule: PairRule) -> RowSource:
     """Rows as a solve keeps them: transformed ones are its own, also where the matrix is in memory."""
-    return source if rule.transformation is None else WrappedSource(source)
+    if rule.transformation is None:
+        return source
+    return Positions(source, np.zeros(1), rule.transformation == "ordinal")
 
 
 def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None:

@@ -108,7 +108,12 @@ class PairRule:
     @property
     def plain(self) -> bool:
         """Whether every pair counts by its squared error."""
-        return self.loss == "squared" and not (self._weighs or self.bounded or self.gaps or self.transformation)
+        return self.loss == "squared" and self.alike and not self.transformation
+
+    @property
+    def alike(self) -> bool:
+        """Whether every pair counts, and as much as any other."""
+        return not (self._weighs or self.bounded or self.gaps)
 
     @property
     def parts(self) -> int:

@@ -192,12 +192,12 @@ class ResidentRows:
 
     def __init__(self, matrix: Rows, layout: Layout) -> None:
         self._matrix = matrix
-        self._layout = layout
+        self.layout = layout
 
     def batches(self, blocks: Sequence[int]) -> Generator[Batch, None, None]:
         """Yield the rows of ``blocks``."""
-        for part in batches_of(sorted(blocks), self._layout):
-            points = self._layout.points(part)
+        for part in batches_of(sorted(blocks), self.layout):
+            points = self.layout.points(part)
             yield Batch(self._matrix, points, points)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -206,35 +206,67 @@ class Positions(WrappedSource):
 
     knots: Floats
     stepwise: bool
+    """Whether the number of the last knot below is enough, in two bytes."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows."""
+        return np.dtype(np.uint16) if self.stepwise else self.source.dtype
 
     @property
     def content_id(self) -> str:
         """Identity of the content."""
         return f"{super().content_id} {digest_of_arrays(self.knots)} {self.stepwise:d}"
 
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: dissimilarities beside the numbers of knots that they become."""
+        profile = self.source.read_profile
+        if not self.stepwise:
+            return profile
+        sizes = self.source.dtype.itemsize // self.dtype.itemsize
+        return replace(profile, read_copies=1 + sizes * profile.read_copies, stored_share=sizes * profile.stored_share)
+
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        from psmds_dist.kernels.bins import Guide, locate  # late: few runs need it
+        from psmds_dist.kernels.bins import Guide, locate, number  # late: few runs need it
 
-        self.source.read(lo, hi, out)
-        locate(out[: hi - lo], Guide.of(self.knots), self.stepwise)
+        guide = Guide.of(self.knots.astype(self.source.dtype))
+        rows = np.empty((hi - lo, self.n), self.source.dtype) if self.stepwise else out[: hi - lo]
+        self.source.read(lo, hi, rows)
+        if self.stepwise:
+            number(rows, guide, out)
+        else:
+            locate(rows, guide)
 
 
 @dataclass(frozen=True, eq=False)
 class Disparities(WrappedSource):
-    """A value for each whole position in the rows of a source, and zeros on the diagonal."""
+    """A value for each number in the rows of a source, and zeros on the diagonal."""
 
     values: Floats
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows: that of the values."""
+        return self.values.dtype
 
     @property
     def content_id(self) -> str:
         """Identity of the content."""
         return f"{super().content_id} {digest_of_arrays(self.values)}"
 
+    @property
+    def read_profile(self) -> ReadProfile:
+        """Cost of reading: numbers beside the values that they stand for."""
+        profile, sizes = self.source.read_profile, self.dtype.itemsize // self.source.dtype.itemsize
+        copies = 1 + -(-profile.read_copies // sizes)
+        return replace(profile, read_copies=copies, stored_share=profile.stored_share / sizes)
+
     def read(self, lo: int, hi: int, out: Rows) -> None:
         """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        rows = out[: hi - lo]
-        self.source.read(lo, hi, rows)
-        known = np.append(self.values, np.nan)
-        rows[:] = known[np.where(np.isnan(rows), -1, rows).astype(np.intp)]
-        rows[np.arange(hi - lo), np.arange(lo, hi)] = 0
+        numbers = np.empty((hi - lo, self.n), self.source.dtype)
+        self.source.read(lo, hi, numbers)
+        known = np.append(self.values, self.dtype.type(np.nan))
+        np.take(known, numbers, mode="clip", out=out[: hi - lo])
+        out[np.arange(hi - lo), np.arange(lo, hi)] = 0

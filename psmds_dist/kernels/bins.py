@@ -16,6 +16,9 @@ from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import kernel, read_only, serial_kernel, threads_for, tile
 from psmds_dist.kernels.moves import WIDE_TILE, square_distances
 
+MISSING = np.uint16(2**16 - 1)
+"""Number of a knot that stands for none."""
+
 GUIDE = 16
 """Cells of equal width for each knot, that tell where among the knots to look."""
 
@@ -27,78 +30,83 @@ class Guide(NamedTuple):
     cells are surely below, and those in later ones above.
     """
 
-    knots: Floats
-    """Ascending, and as many infinite ones as a search may look beyond."""
+    knots: Rows
+    """Minus infinity, ascending knots, and as many infinite ones as a search may look beyond."""
 
     finite: int
     """Knots that are finite."""
 
-    factor: float
+    factor: Any
     """Cells for a unit of dissimilarity."""
 
-    before: NDArray[np.int32]
+    last: Any
+    """Number of the last cell."""
+
+    before: NDArray[np.uint16]
     """Number of knots in the cells before each."""
 
     reach: int
     """A power of two: with it, and half of it, and so on, a search comes to the last knot of any cell."""
 
     @classmethod
-    def of(cls, knots: Floats) -> Guide:
-        """Guide to ascending knots."""
+    def of(cls, knots: Rows) -> Guide:
+        """Guide to ascending knots, for dissimilarities of their type."""
         cells = GUIDE * knots.size
-        factor = (cells - 1) / (knots[-1] - knots[0])
+        factor = knots.dtype.type((cells - 1) / (float(knots[-1]) - float(knots[0])))
         own = np.clip((knots - knots[0]) * factor, 0, cells - 1).astype(np.int32)
         counts = np.bincount(own, minlength=cells)
         reach = 1 << (int(counts.max()).bit_length() - 1)
-        padded = np.append(knots, np.full(2 * reach, np.inf))
-        before = np.append(0, np.cumsum(counts)[:-1]).astype(np.int32)
-        return cls(padded, knots.size, factor, before, reach)
+        ends = np.full(2 * reach, np.inf, knots.dtype)
+        before = np.append(0, np.cumsum(counts)[:-1]).astype(np.uint16)
+        return cls(
+            np.concatenate([-ends[:1], knots, ends]), knots.size, factor, knots.dtype.type(cells - 1), before, reach
+        )
 
 
-# One loop for each array that is filled: a loop over more arrays is not vectorised.
+# One loop for each array that is filled, and for what is looked up: a loop over more arrays is not vectorised. What is
+# looked up has unsigned numbers: those below zero would be looked for.
 
 
 @tile
-def _find_cells(row: Rows, guide: Guide, values: Floats, places: Ints) -> None:
-    """Leave known dissimilarities, and the number of the last knot in an earlier cell than each."""
-    first, last = guide.knots[0], np.float64(guide.before.size - 1)
+def _count_below(row: Rows, guide: Guide, values: Rows, places: Ints) -> None:
+    """Leave known dissimilarities, and the number of knots that are not above each."""
+    first = guide.knots[1]
     for j in range(row.size):
         values[j] = row[j] if row[j] == row[j] else first  # NaN is not
     for j in range(row.size):
-        cell = np.int32(min(max((values[j] - first) * guide.factor, 0.0), last))
-        places[j] = guide.before[cell] - np.int32(1)
-
-
-@tile
-def _locate_row(row: Rows, guide: Guide, stepwise: bool, values: Floats, places: Ints) -> None:
-    _find_cells(row, guide, values, places)
+        places[j] = np.int32(min(max((values[j] - first) * guide.factor, first - first), guide.last))
+    for j in range(row.size):
+        places[j] = guide.before[np.uint32(places[j])]
     reach = np.int32(guide.reach)
     while reach > 0:
         for j in range(row.size):
             k = places[j] + reach
-            places[j] = k if guide.knots[k] <= values[j] else places[j]
+            places[j] = k if guide.knots[np.uint32(k)] <= values[j] else places[j]
         reach //= np.int32(2)
-    if stepwise:
-        for j in range(row.size):
-            row[j] = max(places[j], np.int32(0)) if row[j] == row[j] else row[j]
-        return
-    last = np.int32(guide.finite - 2)
+
+
+@tile
+def _locate_row(row: Rows, guide: Guide, values: Rows, places: Ints) -> None:
+    _count_below(row, guide, values, places)
+    last = np.int32(guide.finite - 1)
     for j in range(row.size):
-        k = min(max(places[j], np.int32(0)), last)
-        low, high = guide.knots[k], guide.knots[k + 1]
-        place = k + min(max((values[j] - low) / (high - low), 0.0), 1.0)
-        row[j] = place if row[j] == row[j] else row[j]
+        places[j] = min(max(places[j], np.int32(1)), last)
+    for j in range(row.size):
+        k = np.uint32(places[j])
+        low, high = guide.knots[k], guide.knots[k + np.uint32(1)]
+        share = min(max((values[j] - low) / (high - low), low - low), guide.factor / guide.factor)
+        row[j] = (places[j] - np.int32(1)) + share if row[j] == row[j] else row[j]
 
 
 @serial_kernel
-def _locate(rows: Rows, guide: Guide, stepwise: bool) -> None:
-    values, places = np.empty(WIDE_TILE), np.empty(WIDE_TILE, np.int32)
+def _locate(rows: Rows, guide: Guide) -> None:
+    values, places = np.empty(WIDE_TILE, guide.knots.dtype), np.empty(WIDE_TILE, np.int32)
     for i in range(rows.shape[0]):
         for lo in range(0, rows.shape[1], WIDE_TILE):
-            _locate_row(rows[i, lo : lo + WIDE_TILE], guide, stepwise, values, places)
+            _locate_row(rows[i, lo : lo + WIDE_TILE], guide, values, places)
 
 
-def locate(rows: Rows, guide: Guide, stepwise: bool) -> None:
+def locate(rows: Rows, guide: Guide) -> None:
     """Replace dissimilarities by their positions among knots; in one thread, beside which kernels may run.
 
     Parameters
@@ -107,14 +115,33 @@ def locate(rows: Rows, guide: Guide, stepwise: bool) -> None:
         Dissimilarities; NaN stays.
     guide : Guide
         Of the knots; dissimilarities beyond the ends are as those there.
-    stepwise : bool
-        Whether positions are whole numbers: that of the last knot below.
     """
-    _locate(rows, guide, stepwise)
+    _locate(rows, guide)
+
+
+@serial_kernel
+def _number(rows: Rows, guide: Guide, out: NDArray[np.uint16]) -> None:
+    values, places = np.empty(WIDE_TILE, guide.knots.dtype), np.empty(WIDE_TILE, np.int32)
+    for i in range(rows.shape[0]):
+        for lo in range(0, rows.shape[1], WIDE_TILE):
+            row, numbers = rows[i, lo : lo + WIDE_TILE], out[i, lo : lo + WIDE_TILE]
+            _count_below(row, guide, values, places)
+            for j in range(row.size):
+                numbers[j] = max(places[j] - np.int32(1), np.int32(0)) if row[j] == row[j] else MISSING
+
+
+def number(rows: Rows, guide: Guide, out: NDArray[np.uint16]) -> None:
+    """Find the number of the last knot below each dissimilarity; arguments as in `locate`, and where numbers go.
+
+    It is 0 below all knots, and `MISSING` for NaN.
+    """
+    _number(rows, guide, out)
 
 
 @tile
-def _whole_numbers(row: Rows, squares: Floats, length: Any, unit: Any, distances: Floats, wholes: Ints) -> Any:
+def _whole_numbers(
+    row: Rows, squares: Floats, most: int, length: Any, unit: Any, distances: Floats, wholes: Ints
+) -> Any:
     """Leave distances, and these in whole steps; return the sum of their squares in such steps, of known pairs."""
     total: Any = 0
     for j in range(row.size):
@@ -122,7 +149,7 @@ def _whole_numbers(row: Rows, squares: Floats, length: Any, unit: Any, distances
     for j in range(row.size):
         wholes[j] = np.int64(np.rint(distances[j] * unit))
     for j in range(row.size):
-        known = row[j] == row[j]  # NaN is not
+        known = row[j] <= most  # NaN is not
         total += np.int64(np.rint(distances[j] * distances[j] * unit)) if known else np.int64(0)
     return total
 
@@ -132,7 +159,7 @@ def _places(row: Rows, distances: Floats, steps: int, cells: int, spread: Any, p
     """Number of the cell of each pair among those of all bins; those of missing pairs do not count."""
     share = cells / spread
     for j in range(row.size):
-        u = np.float64(row[j]) if row[j] == row[j] else 0.0
+        u = np.float64(row[j]) if row[j] <= steps else 0.0
         places[j] = cells * min(max(np.int32(u), np.int32(0)), np.int32(steps - 1))
     if cells > 1:
         for j in range(row.size):
@@ -160,10 +187,10 @@ def _add_row(
         hi = min(n, lo + WIDE_TILE)
         part, squares, distances = row[lo:hi], scratch[0, : hi - lo], scratch[1, : hi - lo]
         square_distances(x, i, lo, hi, squares)
-        total += _whole_numbers(part, squares, length, unit, distances, wholes)
+        total += _whole_numbers(part, squares, steps, length, unit, distances, wholes)
         _places(part, distances, steps, cells, spread, places)
         for j in range(part.size):
-            if part[j] == part[j]:
+            if part[j] <= steps:
                 place = places[j]
                 out[place, 0] += 1
                 out[place, 1] += wholes[j]
@@ -225,8 +252,8 @@ def bin_sums(
 
     Parameters
     ----------
-    rows : (slots, n) float32 or float64
-        Positions among knots.
+    rows : (slots, n) float32, float64 or uint16
+        Positions among knots, or numbers of these.
     slots, points
         As in `psmds_dist.kernels.moves.propose`.
     x : (L, n) float64

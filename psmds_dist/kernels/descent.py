@@ -17,7 +17,7 @@ from numba import prange
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.gradient import row_gradient
 from psmds_dist.kernels.jit import borrowing_tile, kernel, tile
-from psmds_dist.kernels.loss import RowForm, point_gains, point_gradient
+from psmds_dist.kernels.loss import point_gains, point_gradient
 from psmds_dist.kernels.moves import WIDE_TILE, tile_2d, tile_3d, tile_any
 
 
@@ -144,7 +144,7 @@ def descend(
 
 @tile
 def rule_search_epoch(
-    rows: Rows, x: Rows, order: Ints, axes: Ints, r: Any, loss: Any, form: RowForm, scratch: Rows, gains: Floats
+    rows: Rows, x: Rows, order: Ints, axes: Ints, r: Any, loss: Any, form: Any, scratch: Rows, gains: Floats
 ) -> Any:
     """`search_epoch` by any rule."""
     total = 0.0
@@ -163,7 +163,7 @@ def rule_pull_epoch(
     axes: Ints,
     pulls: Rows,
     loss: Any,
-    form: RowForm,
+    form: Any,
     scratch: Rows,
     gradient: Floats,
 ) -> Any:
@@ -187,7 +187,7 @@ def search_by_rule(
     settled: float,
     max_epochs: int,
     loss: Any,
-    form: RowForm,
+    form: Any,
     errors: Floats,
 ) -> None:
     """Descend from several starts along axes, by any rule.
@@ -220,7 +220,7 @@ def search_by_rule(
 
 @kernel
 def settle_by_rule(
-    rows: Rows, x: Rows, orders: Ints, sweeps: int, pulls: Rows, loss: Any, form: RowForm, errors: Floats
+    rows: Rows, x: Rows, orders: Ints, sweeps: int, pulls: Rows, loss: Any, form: Any, errors: Floats
 ) -> None:
     """Settle maps by sweeps of majorization, where the loss is the squared error.
 

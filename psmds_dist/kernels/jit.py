@@ -9,13 +9,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache, NullCache
+from numba.extending import overload
 
 from psmds_dist.core.errors import ForkError
 from psmds_dist.core.types import Rows
@@ -31,7 +32,10 @@ Function = Callable[..., Any]
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 """Flags that let sums and roots vectorise; without ``nnan`` and ``ninf``, which would erase tests for NaN."""
 
-_OPTIONS = {"nogil": True, "fastmath": FAST_MATH, "error_model": "numpy", "no_cfunc_wrapper": True}
+COMPILED: dict[str, Any] = {"nogil": True, "fastmath": FAST_MATH, "error_model": "numpy"}
+"""How functions are compiled that kernels call."""
+
+_OPTIONS = {**COMPILED, "no_cfunc_wrapper": True}
 
 PAIRS_A_THREAD = 250_000
 """Fewest pairs of points, about a quarter of a millisecond, for which another thread pays its start."""
@@ -171,6 +175,31 @@ def borrowing_tile(function: Function) -> Function:
     Each view would cost two atomic additions; a sweep of a descent over 300 points took a fifth longer by them.
     """
     return tile(function, forceinline=True, _nrt=False)
+
+
+def compiled_method(stub: Function) -> Function:
+    """Have kernels that call a function compile the method of that name of its first argument, a named tuple."""
+
+    def method(self, *arguments):  # type: ignore[no-untyped-def]
+        return getattr(self.instance_class, stub.__name__)
+
+    overload(stub, jit_options=COMPILED, strict=False)(method)
+    return stub
+
+
+def optional_method(default: Function) -> Function:
+    """The same for methods that named tuples may have; a function does what is right for those that have none."""
+
+    def of(kind: type) -> Function:
+        found: Function = getattr(kind, default.__name__, default)
+        return found
+
+    @wraps(default)
+    def method(self: Any, *arguments: Any) -> Any:
+        return of(type(self))(self, *arguments)
+
+    overload(method, jit_options=COMPILED, strict=False)(lambda self, *arguments: of(self.instance_class))
+    return method
 
 
 def kernel(function: Function) -> Function:

@@ -2,77 +2,36 @@
 
 A pair costs ``w loss(c, d)``, where ``c`` is the number between its bounds that is nearest to the distance ``d``: the
 dissimilarity itself where there is one. Moving a point changes its row by ``sum_j w_j (loss(c'_j, d'_j) - loss(c_j,
-d_j))``; differences are summed, never two large sums. Each tile of a row is first unpacked into bounds and weights, so
-that all other loops are the same for any rule; missing pairs, pairs of weight 0, and the self pair get the weight 0
-there. Types and tiles as in `psmds_dist.kernels.moves`; the loss is compiled into the loops.
+d_j))``; differences are summed, never two large sums. In two dimensions one loop reads a row and does it all, so that
+what rows are made of is worked out while square roots are waited for. In others each tile of a row is first unpacked
+into bounds and weights. Missing pairs, pairs of weight 0, and the self pair get the weight 0. Types and tiles as in
+`psmds_dist.kernels.moves`; the loss and the form of rows are compiled into the loops.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import prange
-from numba.extending import overload
 
 from psmds_dist.core.types import Floats, Ints, Rows
+from psmds_dist.kernels.forms import alone, apart, pair, reweigh
 from psmds_dist.kernels.guided import pull, tilt, turn_downhill
-from psmds_dist.kernels.jit import FAST_MATH, kernel, read_only, threads_for, tile
-from psmds_dist.kernels.moves import WIDE_TILE, square_distances
+from psmds_dist.kernels.jit import compiled_method, kernel, read_only, threads_for, tile
+from psmds_dist.kernels.moves import WIDE_TILE, segment, square_distances
 
 
-class RowForm(NamedTuple):
-    """Where a row holds what belongs to column ``j``."""
-
-    upper: int
-    """Upper bounds are at ``upper + j``; 0 where there is one dissimilarity instead of bounds."""
-
-    weight: int
-    """Weights are at ``weight + j``; 0 where there are none."""
-
-    power: Any
-    """Exponent of ``t / scale`` in the weight."""
-
-    floor: Any
-    """Least ``t / scale`` there."""
-
-    scale: Any
-
-    table: Rows
-    """Disparities at the knots that rows are positions among: one line, or lower and upper bounds in two; empty where
-    rows hold dissimilarities."""
-
-    reach: Rows
-    """Largest dissimilarity of each point to its nearest ones; empty where near pairs weigh like others."""
-
-    near: Any
-    """Weight that a pair has more for each of its points that has the other one in reach."""
-
-    far: Any
-    """Weight that it has in any case."""
-
-
+@compiled_method
 def cost(self: Any, t: Any, d: Any) -> Any:
     """Cost of a pair by a loss of `psmds_dist.core.losses`."""
     return self.cost(t, d)
 
 
+@compiled_method
 def slope(self: Any, t: Any, d: Any) -> Any:
     """Derivative of the cost by the distance."""
     return self.slope(t, d)
-
-
-_OPTIONS = {"nogil": True, "fastmath": FAST_MATH, "error_model": "numpy"}
-
-
-@overload(cost, jit_options=_OPTIONS)
-def _compiled_cost(self, t, d):  # type: ignore[no-untyped-def]
-    return self.instance_class.cost
-
-
-@overload(slope, jit_options=_OPTIONS)
-def _compiled_slope(self, t, d):  # type: ignore[no-untyped-def]
-    return self.instance_class.slope
 
 
 @tile
@@ -82,74 +41,31 @@ def nearest(d: Any, low: Any, high: Any) -> Any:
     return high if c > high else c
 
 
-# One loop for each array that is filled: a loop over more arrays is not vectorised.
+@tile
+def held(row: Rows, a: int, b: int, form: Any) -> Any:
+    """What a row holds about columns ``a`` to ``b``: lower and upper bounds, and weights."""
+    return row[a:b], row[form.upper + a : form.upper + b], row[form.weight + a : form.weight + b]
 
 
 @tile
-def _keep_positive(given: Rows, weights: Rows) -> None:
-    for j in range(given.size):
-        weights[j] = given[j] if given[j] > 0 else 0
-
-
-@tile
-def _drop_unknown(lower: Rows, upper: Rows, weights: Rows) -> None:
-    for j in range(lower.size):
-        weights[j] = weights[j] if upper[j] >= lower[j] else 0  # NaN is not
-
-
-@tile
-def _copy_known(given: Rows, weights: Rows, scale: Any, bounds: Rows) -> None:
-    for j in range(given.size):
-        bounds[j] = given[j] if weights[j] > 0 else scale
-
-
-@tile
-def _look_up(given: Rows, weights: Rows, scale: Any, table: Rows, bounds: Rows) -> None:
-    last = table.size - 2
-    for j in range(given.size):
-        bounds[j] = scale
-        if weights[j] > 0:
-            k = min(max(int(given[j]), 0), last)
-            bounds[j] = table[k] + (given[j] - k) * (table[k + 1] - table[k])
-
-
-@tile
-def _favor_near(t: Rows, own: Any, reach: Rows, near: Any, far: Any, weights: Rows) -> None:
-    zero = near - near
-    for j in range(t.size):
-        weight = far + (near if t[j] <= own else zero)
-        weights[j] *= weight + (near if t[j] <= reach[j] else zero)
-
-
-@tile
-def unpack(row: Rows, i: int, lo: int, hi: int, form: RowForm, scratch: Rows) -> Any:
+def unpack(row: Rows, i: int, lo: int, hi: int, form: Any, scratch: Rows) -> Any:
     """Lower bounds, upper bounds and weights of the pairs of point ``i`` with points ``lo`` to ``hi``.
 
-    They are in the first three tiles of ``scratch``; where there are no upper bounds, the lower ones are both.
+    They are in the first three tiles of ``scratch``; where bounds are the same, the lower ones are both.
     """
-    size, lines = hi - lo, form.table.shape[0]
-    low, high, weights = scratch[0, :size], scratch[int(form.upper > 0 or lines > 1), :size], scratch[2, :size]
-    lower, upper = row[lo:hi], row[form.upper + lo : form.upper + hi]
-    if form.weight > 0:
-        _keep_positive(row[form.weight + lo : form.weight + hi], weights)
-    else:
-        weights[:] = 1
-    _drop_unknown(lower, upper, weights)
+    lower, upper, given = held(row, lo, hi, form)
+    low, high, weights = scratch[0, : hi - lo], scratch[int(apart(form)), : hi - lo], scratch[2, : hi - lo]
+    # one loop for each array that is filled: a loop over more arrays is not vectorised
+    for j in range(lower.size):
+        low[j] = pair(form, lower[j], upper[j], given[j])[0]
+    if apart(form):
+        for j in range(lower.size):
+            high[j] = pair(form, lower[j], upper[j], given[j])[1]
+    for j in range(lower.size):
+        weights[j] = pair(form, lower[j], upper[j], given[j])[2]
+    reweigh(form, i, lo, low, weights)
     if lo <= i < hi:
         weights[i - lo] = 0
-    if lines > 0:
-        _look_up(lower, weights, form.scale, form.table[0], low)
-        if lines > 1:
-            _look_up(lower, weights, form.scale, form.table[1], high)
-        return low, high, weights
-    _copy_known(lower, weights, form.scale, low)
-    if form.upper > 0:
-        _copy_known(upper, weights, form.scale, high)
-    if form.power != 0:
-        for j in range(lower.size):
-            weights[j] *= max(low[j] / form.scale, form.floor) ** form.power
-    if form.reach.size > 0:
-        _favor_near(low, form.reach[i], form.reach[lo:hi], form.near, form.far, weights)
     return low, high, weights
 
 
@@ -184,15 +100,17 @@ def axis_gains(
 
 
 @tile
-def gains_2d(loss: Any, low: Rows, high: Rows, weights: Rows, x: Rows, y: Rows, x_i: Any, y_i: Any, r: Any) -> Any:
+def gains_2d(
+    loss: Any, form: Any, lower: Rows, upper: Rows, given: Rows, x: Rows, y: Rows, x_i: Any, y_i: Any, r: Any
+) -> Any:
     """Cost and its changes for the four moves of a point over a tile: two dimensions in one loop."""
     two_r = r + r
     r_squared = r * r
     error = east = west = north = south = r - r
-    for j in range(low.size):
+    for j in range(lower.size):
+        t, s, w = pair(form, lower[j], upper[j], given[j])
         u = x_i - x[j]
         v = y_i - y[j]
-        t, s, w = low[j], high[j], weights[j]
         square = u * u + v * v
         d = np.sqrt(square)
         before = cost(loss, nearest(d, t, s), d)
@@ -212,30 +130,43 @@ def gains_2d(loss: Any, low: Rows, high: Rows, weights: Rows, x: Rows, y: Rows, 
 
 
 @tile
+def point_gains_2d(row: Rows, x: Rows, i: int, r: Any, loss: Any, form: Any, gains: Floats) -> Any:
+    """Cost of a row, and the gains of the four moves of its point, two dimensions."""
+    n = x.shape[1]
+    error = 0.0
+    for lo in range(0, n, WIDE_TILE):
+        for part in range(2):
+            a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
+            if a < b:
+                lower, upper, given = held(row, a, b, form)
+                part_error, east, west, north, south = gains_2d(
+                    loss, form, lower, upper, given, x[0, a:b], x[1, a:b], x[0, i], x[1, i], r
+                )
+                error += part_error
+                gains[0] += east
+                gains[1] += west
+                gains[2] += north
+                gains[3] += south
+    return error
+
+
+@tile
 def point_gains(
-    row: Rows, x: Rows, i: int, r: Any, axes: Ints, loss: Any, form: RowForm, scratch: Rows, gains: Floats
+    row: Rows, x: Rows, i: int, r: Any, axes: Ints, loss: Any, form: Any, scratch: Rows, gains: Floats
 ) -> Any:
     """Cost of a row; leaves the ``gains`` of the moves of its point, as `psmds_dist.kernels.moves.propose` orders them.
 
     ``scratch`` holds five tiles.
     """
     n = x.shape[1]
-    error = 0.0
     gains[:] = 0
+    if x.shape[0] == 2 and axes.size == 2 and alone(form):
+        return point_gains_2d(row, x, i, r, loss, form, gains)
+    error = 0.0
     for lo in range(0, n, WIDE_TILE):
         hi = min(n, lo + WIDE_TILE)
         low, high, weights = unpack(row, i, lo, hi, form, scratch)
         squares, costs = scratch[3, : hi - lo], scratch[4, : hi - lo]
-        if x.shape[0] == 2 and axes.size == 2:
-            part, east, west, north, south = gains_2d(
-                loss, low, high, weights, x[0, lo:hi], x[1, lo:hi], x[0, i], x[1, i], r
-            )
-            error += part
-            gains[0] += east
-            gains[1] += west
-            gains[2] += north
-            gains[3] += south
-            continue
         square_distances(x, i, lo, hi, squares)
         error += costs_of(loss, low, high, weights, squares, costs, r - r)
         for m in range(axes.size):
@@ -255,7 +186,7 @@ def _propose(
     r: Any,
     axes: Ints,
     loss: Any,
-    form: RowForm,
+    form: Any,
     errors: Floats,
     gains: Floats,
 ) -> None:
@@ -265,7 +196,7 @@ def _propose(
 
 
 def propose(
-    rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints, loss: Any, form: RowForm
+    rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints, loss: Any, form: Any
 ) -> tuple[Floats, Floats]:
     """Row costs and the gain of every candidate move of some points.
 
@@ -277,8 +208,8 @@ def propose(
         As in `psmds_dist.kernels.moves.propose`.
     loss : named tuple
         A loss of `psmds_dist.core.losses`, its unit of the type of ``x``.
-    form : RowForm
-        What a row holds.
+    form : named tuple
+        What a row holds, see `psmds_dist.kernels.forms`.
 
     Returns
     -------
@@ -307,14 +238,55 @@ def costs_and_pulls(loss: Any, low: Rows, high: Rows, weights: Rows, squares: Ro
 
 
 @tile
-def point_gradient(
-    row: Rows, x: Rows, i: int, axes: Ints, loss: Any, form: RowForm, scratch: Rows, gradient: Floats
+def gradient_2d(
+    loss: Any, form: Any, lower: Rows, upper: Rows, given: Rows, x: Rows, y: Rows, x_i: Any, y_i: Any, zero: Any
 ) -> Any:
-    """Cost of a row; leaves the gradient of half of it along ``axes``. ``scratch`` holds five tiles."""
+    """Cost over a tile, and the gradient of half of it: two dimensions in one loop."""
+    error = along = across = zero
+    for j in range(lower.size):
+        t, s, w = pair(form, lower[j], upper[j], given[j])
+        u = x_i - x[j]
+        v = y_i - y[j]
+        d = np.sqrt(u * u + v * v)
+        c = nearest(d, t, s)
+        error += w * cost(loss, c, d)
+        bend = w * slope(loss, c, d) / (d + d) if d > 0 else zero
+        along += bend * u
+        across += bend * v
+    return error, along, across
+
+
+@tile
+def point_gradient_2d(row: Rows, x: Rows, i: int, loss: Any, form: Any, gradient: Floats) -> Any:
+    """Cost of a row, and the gradient of half of it, two dimensions."""
     n = x.shape[1]
     zero = x[0, 0] - x[0, 0]
     error = 0.0
+    for lo in range(0, n, WIDE_TILE):
+        for part in range(2):
+            a, b = segment(lo, min(n, lo + WIDE_TILE), i, part)
+            if a < b:
+                lower, upper, given = held(row, a, b, form)
+                part_error, along, across = gradient_2d(
+                    loss, form, lower, upper, given, x[0, a:b], x[1, a:b], x[0, i], x[1, i], zero
+                )
+                error += part_error
+                gradient[0] += along
+                gradient[1] += across
+    return error
+
+
+@tile
+def point_gradient(
+    row: Rows, x: Rows, i: int, axes: Ints, loss: Any, form: Any, scratch: Rows, gradient: Floats
+) -> Any:
+    """Cost of a row; leaves the gradient of half of it along ``axes``. ``scratch`` holds five tiles."""
+    n = x.shape[1]
     gradient[:] = 0
+    if x.shape[0] == 2 and axes.size == 2 and alone(form):
+        return point_gradient_2d(row, x, i, loss, form, gradient)
+    zero = x[0, 0] - x[0, 0]
+    error = 0.0
     for lo in range(0, n, WIDE_TILE):
         hi = min(n, lo + WIDE_TILE)
         low, high, weights = unpack(row, i, lo, hi, form, scratch)
@@ -333,7 +305,7 @@ def point_gradient(
 
 @kernel
 def _row_gradients(
-    rows: Rows, slots: Ints, points: Ints, x: Rows, loss: Any, form: RowForm, errors: Floats, gradients: Floats
+    rows: Rows, slots: Ints, points: Ints, x: Rows, loss: Any, form: Any, errors: Floats, gradients: Floats
 ) -> None:
     axes = np.arange(x.shape[0])
     for k in prange(slots.size):
@@ -341,7 +313,7 @@ def _row_gradients(
         errors[k] = point_gradient(rows[slots[k]], x, points[k], axes, loss, form, scratch, gradients[k])
 
 
-def row_gradients(rows: Rows, slots: Ints, points: Ints, x: Rows, loss: Any, form: RowForm) -> tuple[Floats, Floats]:
+def row_gradients(rows: Rows, slots: Ints, points: Ints, x: Rows, loss: Any, form: Any) -> tuple[Floats, Floats]:
     """Costs of some rows, and the gradients of half of these; arguments as in `propose`.
 
     Returns
@@ -374,7 +346,7 @@ def step_change(
 
 @tile
 def try_step(
-    row: Rows, x: Rows, i: int, slopes: Rows, step: Any, square: Any, loss: Any, form: RowForm, scratch: Rows
+    row: Rows, x: Rows, i: int, slopes: Rows, step: Any, square: Any, loss: Any, form: Any, scratch: Rows
 ) -> Any:
     """Change of the cost of a row for a step along the slopes."""
     n = x.shape[1]
@@ -397,7 +369,7 @@ def better_step(
     r: Any,
     length: Any,
     loss: Any,
-    form: RowForm,
+    form: Any,
     scratch: Rows,
     direction: Rows,
 ) -> Any:
@@ -429,7 +401,7 @@ def _guide(
     r: Any,
     axes: Ints,
     loss: Any,
-    form: RowForm,
+    form: Any,
     errors: Floats,
     gains: Floats,
     steps: Rows,
@@ -451,7 +423,7 @@ def _guide(
 
 
 def guide(
-    rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints, loss: Any, form: RowForm
+    rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints, loss: Any, form: Any
 ) -> tuple[Rows, Floats, Floats]:
     """Row costs and, for some points, the better of two steps against the gradient.
 
@@ -465,38 +437,39 @@ def guide(
 
 
 @tile
-def _tile_sums(loss: Any, low: Rows, high: Rows, weights: Rows, squares: Rows, out: Floats) -> None:
-    objective = embedded = given = error = total = 0.0
+def _tile_sums(loss: Any, low: Rows, high: Rows, weights: Rows, squares: Rows, zero: Any, out: Floats) -> None:
+    objective = embedded = told = error = total = zero
     for j in range(low.size):
+        w = weights[j]
         d = np.sqrt(squares[j])
         c = nearest(d, low[j], high[j])
-        objective += weights[j] * cost(loss, c, d)
-        embedded += weights[j] * squares[j]
-        given += weights[j] * (c * c)
-        error += weights[j] * ((c - d) * (c - d))
-        total += weights[j]
+        objective += w * cost(loss, c, d)
+        embedded += w * squares[j]
+        told += w * (c * c)
+        error += w * ((c - d) * (c - d))
+        total += w
     out[0] += objective
     out[1] += embedded
-    out[2] += given
+    out[2] += told
     out[3] += error
     out[4] += total
 
 
 @kernel
-def _row_sums(rows: Rows, slots: Ints, points: Ints, x: Rows, loss: Any, form: RowForm, out: Floats) -> None:
+def _row_sums(rows: Rows, slots: Ints, points: Ints, x: Rows, loss: Any, form: Any, out: Floats) -> None:
     n = x.shape[1]
     for k in prange(slots.size):
-        scratch = np.empty((4, WIDE_TILE))
+        scratch = np.empty((4, WIDE_TILE), x.dtype)
         out[k] = 0.0
         for lo in range(0, n, WIDE_TILE):
             hi = min(n, lo + WIDE_TILE)
             low, high, weights = unpack(rows[slots[k]], points[k], lo, hi, form, scratch)
             squares = scratch[3, : hi - lo]
             square_distances(x, points[k], lo, hi, squares)
-            _tile_sums(loss, low, high, weights, squares, out[k])
+            _tile_sums(loss, low, high, weights, squares, x[0, 0] - x[0, 0], out[k])
 
 
-def row_sums(rows: Rows, slots: Ints, points: Ints, x: Floats, loss: Any, form: RowForm) -> Floats:
+def row_sums(rows: Rows, slots: Ints, points: Ints, x: Floats, loss: Any, form: Any) -> Floats:
     """Sums over the pairs of each row, ``(k, 5)``; arguments as in `propose`, with float64 coordinates.
 
     Sums of ``w loss(t, d)``, ``w d^2``, ``w t^2``, ``w (t - d)^2`` and ``w``, where ``t`` is the number between the

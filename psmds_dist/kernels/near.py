@@ -9,7 +9,7 @@ from numba import prange
 
 from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels.jit import kernel, read_only, threads_for, tile
-from psmds_dist.kernels.loss import RowForm, cost, unpack
+from psmds_dist.kernels.loss import cost, unpack
 from psmds_dist.kernels.moves import WIDE_TILE
 
 
@@ -40,7 +40,7 @@ def _costs_in_one_place(loss: Any, t: Rows, weights: Rows, reach: Any, zero: Any
 
 @kernel
 def _reaches(
-    rows: Rows, slots: Ints, points: Ints, n: int, slack: float, loss: Any, form: RowForm, lowest: Rows, out: Floats
+    rows: Rows, slots: Ints, points: Ints, n: int, slack: float, loss: Any, form: Any, lowest: Rows, out: Floats
 ) -> None:
     for k in prange(slots.size):
         row, i, scratch = rows[slots[k]], points[k], np.empty((5, WIDE_TILE))
@@ -56,7 +56,7 @@ def _reaches(
 
 
 def reaches(
-    rows: Rows, slots: Ints, points: Ints, n: int, count: int, slack: float, loss: Any, form: RowForm
+    rows: Rows, slots: Ints, points: Ints, n: int, count: int, slack: float, loss: Any, form: Any
 ) -> tuple[Rows, Floats]:
     """How far some points reach, and what their rows cost with all points in one place.
 

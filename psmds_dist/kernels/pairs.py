@@ -15,6 +15,7 @@ from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels import gradient, guided, loss, moves
 from psmds_dist.kernels.bins import bin_sums
 from psmds_dist.kernels.descent import descend, search_by_rule, settle_by_rule
+from psmds_dist.kernels.forms import Curve, NearPairs, Powers, Steps, Values
 from psmds_dist.kernels.near import reaches
 
 
@@ -134,17 +135,25 @@ class RuleKernels:
         """Numbers that rows hold about each pair."""
         return self.rule.parts
 
-    def terms(self, x: Rows) -> tuple[Any, loss.RowForm]:
+    def terms(self, x: Rows) -> tuple[Any, Any]:
         """Loss and form of rows, as kernels take them, for coordinates of a type."""
         number, n, rule = x.dtype.type, x.shape[-1], self.rule
-        power = int(rule.power) if rule.power == int(rule.power) else number(rule.power)
-        weights = (rule.parts - 1) * n * rule.weighted
-        near = self.nearness.reach.astype(number), number(self.nearness.near), number(self.nearness.far)
-        scales = power, number(FLOOR), number(self.scale)
-        form = loss.RowForm(n * rule.bounded, weights, *scales, self.table.astype(number), *near)
-        if rule.transformation is not None:
-            return Kruskal(number(self.share)), form
+        if self.table.size:
+            return Kruskal(number(self.share)), self._transformed(number)
+        held = n * rule.bounded, (rule.parts - 1) * n * rule.weighted, number(self.scale)
+        power = int(rule.power) if int(rule.power) == rule.power else number(rule.power)
+        form: Any = Powers(*held, power, number(FLOOR)) if rule.power else Values(*held)
+        if (near := self.nearness).reach.size:
+            reach = near.reach.astype(number)
+            form = NearPairs(*held, power, number(FLOOR), reach, number(near.near), number(near.far))
         return rule.facts.kind(number(rule.share * self.scale)), form
+
+    def _transformed(self, number: type[Any]) -> Any:
+        """Form of rows that hold positions among knots."""
+        table = self.table.astype(number)
+        if self.rule.transformation == "ordinal":
+            return Steps(0, 0, number(1), table[0], table[-1], len(table) > 1)
+        return Curve(0, 0, number(1), np.append(table[0], table[0, -1]))
 
     def propose(
         self, rows: Rows, slots: Ints, points: Ints, x: Rows, radius: float, axes: Ints

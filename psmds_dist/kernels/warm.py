@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.transformations import BinGrid
+from psmds_dist.core.types import Rows
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.multiply import multiply_squares
 from psmds_dist.kernels.neighbors import rate_rows
-from psmds_dist.kernels.pairs import DescentPlan, RuleKernels, kernels_of
+from psmds_dist.kernels.pairs import DescentPlan, PairKernels, RuleKernels, kernels_of
 from psmds_dist.kernels.scan import SKETCHES, scan_rows
 
 
@@ -29,8 +32,8 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
     rule : PairRule
         What a pair costs.
     """
-    kernels = kernels_of(rule, 1.0)
-    rows = np.ones((4, 4 * rule.parts), dtype)
+    kernels = _kernels_of(rule)
+    rows = _rows_of(rule, dtype)
     points = np.arange(4)
     x = np.zeros((n_components, 4))
     with parallel_region():
@@ -45,6 +48,17 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
             kernels.bin_sums(rows, points, points, x, BinGrid((2, 1, 3), 1.0))
 
 
+def _kernels_of(rule: PairRule) -> PairKernels:
+    """Kernels of a rule, with a table where there is to be one."""
+    kernels = kernels_of(rule, 1.0)
+    return replace(kernels, table=np.ones((1, 2))) if isinstance(kernels, RuleKernels) else kernels
+
+
+def _rows_of(rule: PairRule, dtype: str) -> Rows:
+    """Rows of four points: their type is that of dissimilarities, unless only the order of these matters."""
+    return np.ones((4, 4 * rule.parts), "uint16" if rule.transformation == "ordinal" else dtype)
+
+
 def warm_up_multiply(dtype: str) -> None:
     """Compile the multiplication of classical scaling, on a matrix of four points."""
     points = np.arange(4)
@@ -54,11 +68,10 @@ def warm_up_multiply(dtype: str) -> None:
 
 def warm_up_gradients(n_components: int, dtype: str, rule: PairRule = PLAIN) -> None:
     """Compile what the polish calls, on a matrix of four points."""
-    points = np.arange(4)
+    kernels, points, x = _kernels_of(rule), np.arange(4), np.zeros((n_components, 4))
     with parallel_region():
-        kernels_of(rule, 1.0).row_gradients(
-            np.ones((4, 4 * rule.parts), dtype), points, points, np.zeros((n_components, 4))
-        )
+        for arithmetic in {dtype, "float64"} if rule.transformation else {"float64"}:
+            kernels.row_gradients(_rows_of(rule, dtype), points, points, x.astype(arithmetic))
 
 
 def warm_up_rating(dtype: str) -> None:

@@ -344,7 +344,7 @@ def with_nearness(solve: MemoryRequirement, workers: int, *, here: bool) -> Memo
 _REACHES = 3
 """Numbers a point of the pass that finds how far it reaches."""
 
-_POLISH = 35
+_POLISH = 37
 """Numbers a coordinate of the quasi-Newton method: steps and changes of gradients, ten each, and work on them."""
 
 _FLOAT32_BYTES = 4

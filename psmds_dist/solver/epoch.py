@@ -67,10 +67,10 @@ class Objective:
         found, sums = (np.concatenate(column) for column in zip(*parts, strict=True))
         return np.asarray(sums[np.argsort(found)])
 
-    def gradient(self, x: Floats) -> tuple[float, Floats]:
-        """Error over ordered pairs, and its derivatives by the coordinates, ``(L, n)``."""
-        layout = self.rows.layout
-        errors, halves = gather(self.executor, RowGradients(self.rows, x, self.kernels), layout, range(layout.count))
+    def gradient(self, x: Floats, dtype: str = "float64") -> tuple[float, Floats]:
+        """Error over ordered pairs, and its derivatives by the coordinates, ``(L, n)``; in arithmetic of a type."""
+        layout, work = self.rows.layout, RowGradients(self.rows, x.astype(dtype, copy=False), self.kernels)
+        errors, halves = gather(self.executor, work, layout, range(layout.count))
         return float(errors.sum()), np.ascontiguousarray(4 * halves.T)  # each pair is in two rows
 
     def refitted(self, x: Floats) -> tuple[Objective, float]:

@@ -91,7 +91,9 @@ class Scaling:
 
     def disparities(self, source: RowSource) -> RowSource:
         """Rows for finding a start: dissimilarities, or disparities to begin with where these have an order only."""
-        return Disparities(self.positions(source), self.first) if self.transformation.stepwise else source
+        if not self.transformation.stepwise:
+            return source
+        return Disparities(self.positions(source), self.first.astype(source.dtype))
 
 
 def fitted_blocks(layout: Layout) -> Sequence[int]:
@@ -146,7 +148,7 @@ class ScaledObjective(Objective):
         factor = math.sqrt(wanted / fit.square)
         return self.with_table(factor * fit.table), sums.squares - 2 * factor * fit.square + wanted
 
-    def gradient(self, x: Floats) -> tuple[float, Floats]:
+    def gradient(self, x: Floats, dtype: str = "float64") -> tuple[float, Floats]:
         """Square of Stress-1 with the best disparities, and its derivatives.
 
         Disparities are the best ones, so that their own change does not matter. Where ``S`` is known, those of ``S^2``
@@ -154,7 +156,7 @@ class ScaledObjective(Objective):
         """
         fit, sums = self.fit(x)
         share = max(0.0, 1 - fit.square / sums.squares)
-        error, slopes = Objective.gradient(self.with_table(fit.table, share), x)
+        error, slopes = Objective.gradient(self.with_table(fit.table, share), x, dtype)
         return share + error / sums.squares, slopes / sums.squares
 
 

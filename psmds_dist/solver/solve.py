@@ -23,7 +23,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.optimal import ScaledObjective, Scaling, objective_of
-from psmds_dist.solver.polish import EASING_STEPS, FEW_STEPS, MAX_STEPS, polished
+from psmds_dist.solver.polish import EASING_STEPS, FEW_STEPS, polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
@@ -150,10 +150,12 @@ class _Progress:
             stream.save(self.state.epoch, self.as_arrays, now=True)
         self.outcome = reason if self.unpolished else self.outcome or reason
 
-    def polish(self, scale: float, max_steps: int) -> None:
+    def polish(self, schedule: Schedule, *, fully: bool) -> None:
         """Improve the last map; while that is unfinished, so is the solve."""
         self.unpolished = True
-        self.state = replace(self.state, x=polished(self.objective, self.state.x, scale=scale, max_steps=max_steps))
+        few = {} if fully else {"max_steps": FEW_STEPS, "dtype": schedule.arithmetic(self.state.radius)}
+        x = polished(self.objective, self.state.x, scale=schedule.scale, **few)  # type: ignore[arg-type]
+        self.state = replace(self.state, x=x)
         self.unpolished = False
 
     def refit(self, *, monotone: bool) -> None:
@@ -224,7 +226,7 @@ def solve(
     try:
         if (saved := stream.last()) is None and start is not None:
             progress.objective, _ = objective.refitted(x)
-        if not config.rule.plain:
+        if not config.rule.alike:
             schedule = schedule.counting(objective.measure(x))
         if saved is not None:
             progress.restore(saved)
@@ -239,7 +241,7 @@ def solve(
         _loop(progress, schedule, partial(_told, on_epoch, on_event), stream)
         if progress.outcome is StopReason.RADIUS and config.polishes(source.n):
             on_event(StageEvent("polish"))
-            progress.polish(scale, MAX_STEPS if config.polishes_fully(source.n) else FEW_STEPS)
+            progress.polish(schedule, fully=config.polishes_fully(source.n))
     except KeyboardInterrupt:
         progress.cut_short(StopReason.INTERRUPTED, stream)
     except WorkerError as error:
@@ -268,7 +270,7 @@ def _loop(
     progress.outcome = StopReason.EPOCHS if config.max_epochs == 0 else progress.outcome
     while progress.outcome is None:
         if _settles_again(progress, schedule):  # first, so that a resumed solve does so as well
-            progress.polish(schedule.scale, MAX_STEPS)
+            progress.polish(schedule, fully=True)
             progress.state = replace(progress.state, error=np.inf)  # measured anew, to the last digit
         plan = schedule.plan(progress.state)
         report = run_epoch(progress.objective, progress.state, plan)
@@ -334,7 +336,7 @@ def _starting_radius(objective: Objective, x: Floats, schedule: Schedule) -> flo
         CachedRows(matrix, budget=part.nbytes), InProcessExecutor(), objective.kernels.of_points(columns)
     )
     along_axes = replace(schedule.config, moves="axes")
-    schedule = replace(schedule, config=along_axes, layout=sample.rows.layout, dtype=part.dtype)
+    schedule = replace(schedule, config=along_axes, layout=sample.rows.layout)
     state = State(np.ascontiguousarray(x[:, columns]), schedule.scale)
     sums = sample.measure(state.x)
     if not counted_pairs(sums):

@@ -224,7 +224,7 @@ class RowGradients:
     """Errors of rows for given coordinates, and their gradients."""
 
     rows: CachedRows
-    x: Floats
+    x: Rows
     kernels: PairKernels = PLAIN_KERNELS
 
     def __call__(self, blocks: Sequence[int]) -> tuple[Floats, Floats]:

@@ -16,7 +16,7 @@ from tests.benchmarks.landmark import landmark, million, pcoa
 from tests.benchmarks.maps import maps, order
 from tests.benchmarks.planning import planning, scheduler
 from tests.benchmarks.roofline import roofline
-from tests.benchmarks.rules import ordinal
+from tests.benchmarks.rules import ordinal, weights
 from tests.benchmarks.scaling import scaling
 from tests.benchmarks.solver import passes, small, speed
 from tests.benchmarks.stores import compressed, distances, half_size
@@ -54,6 +54,7 @@ CASES: dict[str, Case] = {
     "strings": strings,
     "titres": titres,
     "ordinal": ordinal,
+    "weights": weights,
     "alternatives": alternatives,
 }
 

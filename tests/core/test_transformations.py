@@ -20,7 +20,7 @@ from psmds_dist.core.transformations import (
     knots_of,
     transformation_of,
 )
-from psmds_dist.kernels.bins import Guide, bin_sums, locate
+from psmds_dist.kernels.bins import MISSING, Guide, bin_sums, locate, number
 
 KINDS = [("ratio", ""), ("interval", ""), ("spline", ""), ("ordinal", "primary"), ("ordinal", "secondary")]
 
@@ -43,17 +43,27 @@ def regression(t: np.ndarray, d: np.ndarray, name: str, ties: str) -> np.ndarray
     return np.asarray(basis @ lsq_linear(basis, d, (0, np.inf), method="bvls").x)
 
 
+def placed(rows: np.ndarray, knots: np.ndarray, *, stepwise: bool) -> np.ndarray:
+    """Numbers of the last knots below, or positions among knots."""
+    guide = Guide.of(knots.astype(rows.dtype))
+    found = np.empty(rows.shape, np.uint16) if stepwise else rows.copy()
+    if stepwise:
+        number(rows, guide, found)
+    else:
+        locate(found, guide)
+    return found
+
+
 def fitted(t: np.ndarray, x: np.ndarray, name: str, ties: str) -> tuple[np.ndarray, float]:
     """Disparities of all pairs by the table of our transformation, and the sum of their squares over ordered pairs."""
     n, kind = len(x), transformation_of(name, ties)
     knots, _ = knots_of(t)
-    rows = squareform(t)
-    locate(rows, Guide.of(knots), kind.stepwise)
+    rows = placed(squareform(t), knots, stepwise=kind.stepwise)
     grid = BinGrid.of(kind, knots.size, np.ascontiguousarray(x.T), 2.0)
     every = np.arange(n)
     totals = bin_sums(rows, every, every, np.ascontiguousarray(x.T), grid.shape, 2.0, SPREAD, grid.unit)
     found = kind.fit(BinSums.of(totals, grid.unit, 2.0), knots)
-    places = rows[np.triu_indices(n, 1)]
+    places = rows[np.triu_indices(n, 1)].astype(float)
     low, high = (np.interp(places, np.arange(knots.size), found.table[line]) for line in (0, -1))
     return np.clip(pdist(x), low, high), found.square
 
@@ -88,13 +98,12 @@ def test_positions_are_those_of_a_search_among_knots() -> None:
     random = np.random.default_rng(7)
     knots = np.unique(np.concatenate([random.random(50) ** 8, [3.0, 1000.0]]))
     given = np.concatenate([knots, random.random(500) ** 6, [2000.0, np.nan, 0.0]])
-    rows = given[None].copy()
-    locate(rows, Guide.of(knots), True)
+    rows = placed(given[None], knots, stepwise=True)
     wanted = np.maximum(np.searchsorted(knots, given[:-2], side="right") - 1, 0)
     np.testing.assert_array_equal(rows[0, :-2], wanted)
+    assert rows[0, -2] == MISSING
+    rows = placed(given[None], knots, stepwise=False)
     assert np.isnan(rows[0, -2])
-    rows = given[None].copy()
-    locate(rows, Guide.of(knots), False)
     inside = (given >= knots[0]) & (given <= knots[-1])
     np.testing.assert_allclose(np.interp(rows[0, inside], np.arange(knots.size), knots), given[inside], rtol=1e-12)
 
@@ -104,8 +113,7 @@ def test_positions_among_crowded_knots_are_right(outlier: float) -> None:
     random = np.random.default_rng(10)
     values = random.random(5000).astype("f4") ** 4
     knots = np.append(np.unique(values[:900]).astype(float), outlier)
-    rows = values[None].copy()
-    locate(rows, Guide.of(knots), True)
+    rows = placed(values[None], knots, stepwise=True)
     np.testing.assert_array_equal(rows[0], np.maximum(np.searchsorted(knots, values, side="right") - 1, 0))
 
 
@@ -115,6 +123,9 @@ def test_sums_are_those_over_all_ordered_pairs() -> None:
     rows = squareform(np.where(random.random(780) < 0.2, np.nan, np.floor(6 * random.random(780))))
     pairs, d, dd = np.moveaxis(bin_sums(rows, every, every, x, (6, 1, 3), 1.0, SPREAD, 2.0**40)[:, 0], -1, 0)
     known = ~np.isnan(rows) & ~np.eye(40, dtype=bool)
+    numbers = np.where(np.isnan(rows), MISSING, rows).astype(np.uint16)
+    same = bin_sums(numbers, every, every, x, (6, 1, 3), 1.0, SPREAD, 2.0**40)[:, 0]
+    np.testing.assert_array_equal(np.moveaxis(same, -1, 0), [pairs, d, dd])
     distances = squareform(pdist(x.T))
     np.testing.assert_array_equal(pairs, [np.sum(known & (rows == k)) for k in range(6)])
     np.testing.assert_allclose(d / 2.0**40, [distances[known & (rows == k)].sum() for k in range(6)])

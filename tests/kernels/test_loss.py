@@ -12,6 +12,7 @@ from psmds_dist.core.errors import InputError
 from psmds_dist.core.losses import LOSSES
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.kernels import loss as kernels
+from psmds_dist.kernels.bins import MISSING
 from psmds_dist.kernels.pairs import PLAIN_KERNELS, kernels_of
 from tests.pair_costs import FORMULAS, SOME_LOSSES, Pairs, random_pairs
 
@@ -194,6 +195,39 @@ def test_row_sums_hold_the_objective_and_the_weighted_squares(kind):
         [objective, *(np.sum(w * part, axis=1) for part in (d**2, t**2, (t - d) ** 2, np.ones_like(d)))]
     )
     assert_allclose(sums, wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("kind", ["interval", "primary", "secondary"])
+def test_rows_of_positions_cost_what_their_disparities_do(kind, dims):
+    n, random, ordinal = 2 * kernels.WIDE_TILE + 30, np.random.default_rng(15), kind != "interval"
+    points, table = np.array([0, kernels.WIDE_TILE, n - 1]), np.sort(random.uniform(0.2, 3, (2, 9)), axis=0)
+    places = random.uniform(0, 8, (3, n))
+    places[:, 0], holes = 8, random.random((3, n)) < 0.1
+    rule = PairRule(transformation="ordinal" if ordinal else "interval", gaps=True)
+    lines = table if kind == "primary" else table[:1]
+    low, high = (np.interp(np.floor(places) if ordinal else places, np.arange(9), lines[k]) for k in (0, -1))
+    rows = np.where(holes, MISSING, places).astype(np.uint16) if ordinal else np.where(holes, np.nan, places)
+    x = random.normal(size=(dims, n))
+    known = ~holes & (np.arange(n) != points[:, None])
+
+    def costs(k, place):
+        d = np.linalg.norm(place[:, None] - x, axis=0)
+        return float(np.sum(((np.clip(d, low[k], high[k]) - d) ** 2 - 0.1 * d**2)[known[k]]))
+
+    of = replace(kernels_of(rule, 2.0), table=lines, share=0.1)
+    slots = np.arange(3)
+    errors, gains = of.propose(rows, slots, points, x, 0.3, np.arange(dims))
+    same, halves = of.row_gradients(rows, slots, points, x)
+    sums = of.row_sums(rows, slots, points, x)
+    for k, i in enumerate(points):
+        here = costs(k, x[:, i])
+        moves = [costs(k, x[:, i] + step * axis) - here for axis in np.eye(dims) for step in (0.3, -0.3)]
+        assert (errors[k], same[k], sums[k, 0]) == pytest.approx((here,) * 3, rel=1e-10)
+        assert_allclose(gains[k], moves, rtol=1e-8)
+        slope = approx_fprime(x[:, i], lambda place, k=k: costs(k, place), 1e-6)
+        assert_allclose(2 * halves[k], slope, atol=1e-3 * np.abs(slope).max())
+        assert sums[k, 4] == known[k].sum()
 
 
 def test_every_loss_is_compared_with_its_formula():
