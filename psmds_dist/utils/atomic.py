@@ -28,17 +28,20 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     """
     with exclusive_lock(path) as alone:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = sibling(path, "new")
+        fresh, written = sibling(path, "new"), False
         try:
             yield fresh
             _sync_tree(fresh)
             with moved_aside(path):
                 _commit(fresh, path)
+                written = True
             _sync(path.parent)
             if alone:
                 _sweep(path)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
+            if alone and written:  # interrupted before or while it swept, and nobody else will
+                _sweep(path)
             raise
 
 
