@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from psmds_dist.core.layout import groups, owners
-from psmds_dist.executor._dask_internals import serialize, serialized_bytes
+from psmds_dist.executor._dask_internals import allow_connections, serialize, serialized_bytes
 from psmds_dist.executor.errors import ATTEMPTS, is_loss, lost_too_often, translate_error
 from psmds_dist.executor.rpc import RpcFuture
 from psmds_dist.executor.stragglers import StragglerDetector
@@ -33,6 +33,9 @@ R = TypeVar("R")
 
 CHECK_INTERVAL = 1.0
 """Seconds between two checks of the workers during a call."""
+
+SPARE_CONNECTIONS = 64
+"""Connections of a client beside those of direct calls."""
 
 
 @dataclass(eq=False)
@@ -119,6 +122,7 @@ class MapCall(Generic[R]):
     def _issue_all(self, assignments: list[Assignment]) -> None:
         if self._rpc_work is not None:
             self._pool.keep_alive()
+            allow_connections(self._pool.client, len(assignments) + SPARE_CONNECTIONS)
         for assignment in assignments:
             self._issue(assignment.task, assignment.worker)
         self._pool.last_results.clear()
