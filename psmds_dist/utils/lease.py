@@ -220,7 +220,7 @@ def has_ended(pid: int, seen: float) -> bool:
     """Whether a process of this system, which was there at a time in seconds since 1970, is not there any more."""
     try:
         process = psutil.Process(pid)
-        return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > seen + 1
+        return bool(process.status() == psutil.STATUS_ZOMBIE or process.create_time() > seen + 1)
     except psutil.NoSuchProcess:
         return True
     except psutil.AccessDenied:
