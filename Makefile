@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # tests wait for other processes a fifth of the time: three at once keep two cores busy
 SIDE_BY_SIDE := -n 3 --dist worksteal
 
-.PHONY: demo test test-wide test-all test-cluster test-containers test-lowest test-pythons lint bench bench-quick mutants fuzz chaos audit picture paper paper-scaling paper-quick clean
+.PHONY: demo test test-wide test-all test-cluster test-lowest test-pythons lint bench bench-quick mutants fuzz chaos audit picture paper paper-scaling paper-quick clean
 
 demo: $(READY)
 	$(BIN)/psmds demo
@@ -23,17 +23,12 @@ test-wide: $(READY)
 
 test-all: test test-wide
 
-# on real schedulers and networks of this machine; what is missing is installed where that is possible, and skipped
-# elsewhere. Links that are cut and nodes that are lost depend on time: a test that fails is told, and repeated twice.
+# on real schedulers, networks and containers of this machine; what is missing is installed where that is possible, and
+# skipped elsewhere. Links that are cut and nodes that are lost depend on time: a test that fails is told, and repeated
+# twice. The image is built while batch jobs wait.
 test-cluster: $(READY)
 	.ci/clusters
-	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadgroup --reruns 2 tests/lab \
-		--ignore tests/lab/test_containers.py
-
-# builds the image and runs compose.yaml in an engine of its own, which takes minutes and gigabytes
-test-containers: $(READY)
-	.ci/clusters
-	$(BIN)/python -m pytest -q -m cluster -rs tests/lab/test_containers.py
+	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadgroup --reruns 2 tests/lab
 
 # a subset of the tests with the lowest supported dependencies, and with other installed versions of Python
 test-lowest: $(READY)

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import psutil
-
 from psmds_dist.api.report import describe_seconds, fact_lines
 from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.types import StopReason
 from psmds_dist.solver.checkpoint import describe_run
 from psmds_dist.solver.progress import FILE, HEARTBEAT, Progress, read_progress
+from psmds_dist.utils.lease import has_ended, owner_of
 from psmds_dist.utils.remote import absolute
 from psmds_dist.utils.text import escaped
 
@@ -29,7 +28,7 @@ SILENCE = 60.0
 """Seconds without a sign of life after which a run may have been killed: two of the longest intervals between them."""
 
 GONE = HEARTBEAT + 5
-"""The same where its process is not on this machine any more, on which it ran."""
+"""The same where its process is not on this machine any more, on which it ran, and has left no lock file there."""
 
 BLOCKS = 20
 """The same for a store, in times that a block took on average."""
@@ -159,7 +158,7 @@ def _age(path: Path, updated: float) -> float:
 
 def _running(place: str, progress: Progress, heard: float) -> tuple[RunState, str]:
     where = f"on {progress.host} (process {progress.pid}{f', {progress.job}' if progress.job else ''})"
-    if heard > GONE and _is_gone(progress):
+    if _was_killed(place, progress, heard):
         return RunState.WAITING, f"process {progress.pid} on {progress.host} was killed; {_to_continue(progress)}"
     if heard > SILENCE:
         ago = describe_seconds(heard)
@@ -171,16 +170,21 @@ def _running(place: str, progress: Progress, heard: float) -> tuple[RunState, st
     return RunState.RUNNING, f"running {where}"
 
 
-def _is_gone(progress: Progress) -> bool:
-    """Whether a run was on this machine, and its process is not there any more."""
-    if progress.host != socket.gethostname():
+def _was_killed(place: str, progress: Progress, heard: float) -> bool:
+    """Whether a run was on this machine, and its process is not there any more.
+
+    At once where a lock file is left on this system, for a process that ends removes it; otherwise after a while, since
+    hosts may have one name.
+    """
+    if progress.host != socket.gethostname() or not has_ended(progress.pid, progress.session_started):
         return False
-    try:
-        return bool(psutil.Process(progress.pid).create_time() > progress.session_started + 1)
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.AccessDenied:
-        return False
+    return heard > GONE or _is_left(place) or _is_left(f"{place}.checkpoint")
+
+
+def _is_left(place: str) -> bool:
+    """Whether a process of this system that was killed has left a path locked."""
+    owner = owner_of(place)
+    return owner is not None and owner.has_ended()
 
 
 def _to_continue(progress: Progress) -> str:
@@ -275,7 +279,7 @@ def _of_unfinished(place: str) -> RunStatus:
     heard = max(0.0, time.time() - found.last)
     left = (found.total - found.blocks) * each if found.blocks > 1 else None
     facts = {"done": found.blocks, "total": found.total, "seconds_left": left, "at_least": False}
-    if heard < max(SILENCE, BLOCKS * each):
+    if heard < max(SILENCE, BLOCKS * each) and not _is_left(place):
         return RunStatus(place, RunState.RUNNING, "being written", heard, facts)
     summary = "unfinished, and not being written; rerun the same command to continue"
     return RunStatus(place, RunState.WAITING, summary, heard, facts)

@@ -78,6 +78,20 @@ async def call_worker(client: Client, address: str, operation: str, **message: A
     return found
 
 
+def allow_connections(client: Client, number: int) -> None:
+    """Let a client have so many connections at a time, as far as it may open files; called in its event loop.
+
+    Why: a direct call keeps its connection while the worker computes, and Dask's limit is 512. Lost without it: larger
+    clusters compute a round in turns.
+    """
+    from distributed.utils import get_fileno_limit
+
+    pool = client.rpc
+    for _ in range(pool.limit, min(number, get_fileno_limit() // 2)):
+        pool.limit += 1
+        pool.semaphore.release()
+
+
 def add_handler(dask_worker: Worker, operation: str, handler: Callable[..., Awaitable[dict[str, Any]]]) -> None:
     """Install an operation on a worker.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from psmds_dist.core.layout import groups, owners
-from psmds_dist.executor._dask_internals import serialize, serialized_bytes
+from psmds_dist.executor._dask_internals import allow_connections, serialize, serialized_bytes
 from psmds_dist.executor.errors import ATTEMPTS, is_loss, lost_too_often, translate_error
 from psmds_dist.executor.rpc import RpcFuture
 from psmds_dist.executor.stragglers import StragglerDetector
@@ -33,6 +34,9 @@ R = TypeVar("R")
 
 CHECK_INTERVAL = 1.0
 """Seconds between two checks of the workers during a call."""
+
+SPARE_CONNECTIONS = 64
+"""Connections of a client beside those of direct calls."""
 
 
 @dataclass(eq=False)
@@ -119,6 +123,7 @@ class MapCall(Generic[R]):
     def _issue_all(self, assignments: list[Assignment]) -> None:
         if self._rpc_work is not None:
             self._pool.keep_alive()
+            allow_connections(self._pool.client, len(assignments) + SPARE_CONNECTIONS)
         for assignment in assignments:
             self._issue(assignment.task, assignment.worker)
         self._pool.last_results.clear()
@@ -203,7 +208,8 @@ class MapCall(Generic[R]):
         available = self._pool.refresh()
         if self._rpc_work is not None:
             self._pool.keep_alive()
-        late = [worker.address for worker in available.values() if self._is_late(worker)]
+        sizes = self._sizes_in_flight()
+        late = [worker.address for worker in available.values() if self._is_late(worker, sizes[worker.address])]
         for address in late if len(late) < len(available) else []:  # when all are late the machine is slow
             self._pool.suspect(address)
         self._drop_lost()
@@ -226,11 +232,13 @@ class MapCall(Generic[R]):
         if stranded and not self._pool.available:
             self._pool.wait_for_available()
             stranded = self._stranded()
+        available, sizes = self._pool.available.values(), self._sizes_in_flight()
         for task in stranded:
-            worker = min(self._pool.available.values(), key=self._load)
-            if not self._load(worker):
+            worker = min(available, key=lambda worker: sum(sizes[worker.address]) / worker.threads)
+            if not sizes[worker.address]:
                 self._started.pop(worker.address, None)  # it was idle, not late
             self._issue(task, worker)
+            sizes[worker.address].append(len(task.blocks))
         self._checked_at = time.monotonic()
 
     def _stranded(self) -> list[Task]:
@@ -239,11 +247,10 @@ class MapCall(Generic[R]):
         assigned = {a.task for a in self._in_flight.values() if a.worker.address in responsive}
         return [task for task in self._unfinished if task not in assigned]
 
-    def _is_late(self, worker: Worker) -> bool:
-        blocks = [len(a.task.blocks) for a in self._in_flight.values() if a.worker.address == worker.address]
-        if not blocks or self._pool.is_suspect(worker.address):
+    def _is_late(self, worker: Worker, sizes: Sequence[int]) -> bool:
+        if not sizes or self._pool.is_suspect(worker.address):
             return False
-        limit = self._stragglers.limit(self._kind, self._rates, max(blocks), worker.threads)
+        limit = self._stragglers.limit(self._kind, self._rates, max(sizes), worker.threads)
         return time.monotonic() - self._started[worker.address] > limit
 
     def _is_work_at_hand(self) -> bool:
@@ -254,10 +261,12 @@ class MapCall(Generic[R]):
             return True
         return not self._pool.responsive.keys().isdisjoint(self._pool.holders(self._task_work))
 
-    def _load(self, worker: Worker) -> float:
-        """Blocks in flight per thread of a worker."""
-        blocks = sum(len(a.task.blocks) for a in self._in_flight.values() if a.worker.address == worker.address)
-        return blocks / worker.threads
+    def _sizes_in_flight(self) -> defaultdict[str, list[int]]:
+        """Numbers of blocks of the tasks that each worker has, by address."""
+        sizes: defaultdict[str, list[int]] = defaultdict(list)
+        for assignment in self._in_flight.values():
+            sizes[assignment.worker.address].append(len(assignment.task.blocks))
+        return sizes
 
 
 def _kind(work: Work[R]) -> str:

@@ -6,7 +6,6 @@ import glob
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +18,6 @@ from psmds_dist.utils.locks import exclusive_lock, require_owner
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
 """Suffix of directories that are not complete yet, or are being removed."""
 
-ATTEMPTS, PAUSE = 40, 0.05
-"""Attempts to remove an unfinished directory to which threads still write, and the seconds between them."""
-
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
@@ -32,17 +28,20 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     """
     with exclusive_lock(path) as alone:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = sibling(path, "new")
+        fresh, written = sibling(path, "new"), False
         try:
             yield fresh
             _sync_tree(fresh)
             with moved_aside(path):
                 _commit(fresh, path)
+                written = True
             _sync(path.parent)
             if alone:
                 _sweep(path)
         except BaseException:
-            _discard(fresh)
+            shutil.rmtree(fresh, ignore_errors=True)
+            if alone and written:  # interrupted before or while it swept, and nobody else will
+                _sweep(path)
             raise
 
 
@@ -142,15 +141,6 @@ def _is_group(folder: Path) -> bool:
     """Whether a directory holds a Zarr group, or the beginning of one, like all that `atomic_directory` creates."""
     begun = all(file.name.endswith(".partial") for file in folder.iterdir()) if folder.is_dir() else False
     return begun or (folder / "zarr.json").exists()
-
-
-def _discard(path: Path) -> None:
-    """Remove a directory to which threads of Zarr may still write for a moment after an interrupt."""
-    for _ in range(ATTEMPTS):
-        shutil.rmtree(path, ignore_errors=True)
-        time.sleep(PAUSE)
-        if not path.exists():
-            return
 
 
 def _sync_tree(root: Path) -> None:

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -41,6 +42,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+
+import psutil
 
 from psmds_dist.core.errors import InputError, OwnershipLost
 
@@ -118,6 +121,15 @@ class Owner:
     def replaces(self, other: Owner) -> bool:
         """Whether this is a later restart of the same job."""
         return bool(self.job) and self.job == other.job and self.restart > other.restart
+
+    def has_ended(self) -> bool:
+        """Whether the process was one of this system and is not there any more: only its lock file is left."""
+        named = re.fullmatch(rf"{PREFIX.decode()}(\d+) on {re.escape(socket.gethostname())}", self.name)
+        if named is None or self.kernel != _kernel():
+            return False
+        with suppress(ValueError, TypeError):
+            return has_ended(int(named[1]), datetime.fromisoformat(self.since).timestamp())
+        return False
 
     def __str__(self) -> str:
         """Process, host and job."""
@@ -202,6 +214,17 @@ def owner_of(path: str | os.PathLike[str]) -> Owner | None:
         return read_owner(place.with_name(f".{place.name}.lock"))
     except (OSError, ValueError):
         return None
+
+
+def has_ended(pid: int, seen: float) -> bool:
+    """Whether a process of this system, which was there at a time in seconds since 1970, is not there any more."""
+    try:
+        process = psutil.Process(pid)
+        return bool(process.status() == psutil.STATUS_ZOMBIE or process.create_time() > seen + 1)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied:
+        return False
 
 
 def read_owner(file: str | os.PathLike[str]) -> Owner:

@@ -19,6 +19,7 @@ from psmds_dist.core.types import StopReason
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 from psmds_dist.solver.progress import Progress
+from psmds_dist.utils.lease import Owner
 
 NOW = time.time()
 RUN = replace(
@@ -117,9 +118,38 @@ def test_a_clock_that_differs_does_not_make_a_run_silent(target):
         assert read_status(target).state is RunState.RUNNING
 
 
-def test_a_process_that_is_gone_was_killed(target):
+@pytest.fixture
+def child():
+    """A process that has ended."""
     child = os.posix_spawn("/bin/true", ["true"], {})
     os.waitpid(child, 0)
+    return child
+
+
+def left_locked(place, child, **changes):
+    """Make the lock file that a process which was killed has left."""
+    owner = replace(Owner.current(), name=f"process {child} on {socket.gethostname()}", **changes)
+    place.with_name(f".{place.name}.lock").write_bytes(owner.header())
+
+
+def test_a_process_that_has_left_its_lock_was_killed(target, child):
+    """Known at once, but not where another system has made the lock."""
+    assert recorded(target, pid=child).state is RunState.RUNNING
+    left_locked(target, child, kernel="another")
+    assert recorded(target, pid=child).state is RunState.RUNNING
+    left_locked(target, child)
+    assert recorded(target, pid=child).state is RunState.WAITING
+    left_locked(target, os.getpid())
+    assert recorded(target, pid=child).state is RunState.RUNNING
+
+
+@pytest.mark.parametrize("since", [5, "yesterday"])
+def test_a_garbled_lock_tells_nothing(target, child, since):
+    left_locked(target, child, since=since)
+    assert recorded(target, pid=child).state is RunState.RUNNING
+
+
+def test_a_process_that_is_gone_was_killed(target, child):
     found = recorded(target, ago=20, pid=child, job="")
     assert (found.state, found.is_over) == (RunState.WAITING, True)
     assert f"process {child} on {socket.gethostname()} was killed; continue with: cd /data" in found.summary
@@ -217,7 +247,9 @@ def test_a_store_under_construction(tmp_path):
     assert "finished" in read_status(path).summary
 
 
-def test_a_store_that_is_not_written_any_more(tmp_path):
+@pytest.fixture
+def unfinished(tmp_path):
+    """A store of which a part is written."""
     np.save(tmp_path / "points.npy", np.random.default_rng(0).random((400, 3)))
     path = tmp_path / "store.zarr"
 
@@ -226,13 +258,23 @@ def test_a_store_that_is_not_written_any_more(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         build(open_points(tmp_path / "points.npy", "euclidean"), path, InProcessExecutor(), on_progress=stop)
-    for folder, _, files in os.walk(path):
+    return path
+
+
+def test_a_store_that_is_not_written_any_more(unfinished):
+    for folder, _, files in os.walk(unfinished):
         for name in files:
             os.utime(os.path.join(folder, name), (time.time() - 3600,) * 2)
-    found = read_status(path)
+    found = read_status(unfinished)
     assert (found.state, found.is_over) == (RunState.WAITING, True)
     assert "rerun the same command" in found.summary
     assert found.heard == pytest.approx(3600, abs=60)
+
+
+def test_a_store_whose_process_was_killed(unfinished, child):
+    assert read_status(unfinished).state is RunState.RUNNING
+    left_locked(unfinished, child)
+    assert read_status(unfinished).state is RunState.WAITING
 
 
 def test_nothing_there(tmp_path):

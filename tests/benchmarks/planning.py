@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import resource
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from psmds_dist.data.cache import stored
 from psmds_dist.data.points import open_points
 from psmds_dist.data.store import open_rows
 from psmds_dist.deploy.local import local_client
-from psmds_dist.executor import DaskExecutor, InProcessExecutor
+from psmds_dist.executor import DaskExecutor, InProcessExecutor, dask
 from psmds_dist.executor import workers as pool
 from psmds_dist.ingest.build import build
 from psmds_dist.kernels.jit import available_threads
@@ -37,6 +38,8 @@ MIB = 2**20
 PROCESSES = 4
 """Processes that the simulated workers share."""
 
+PATIENCE = 900.0
+"""Seconds that a worker may take: a thousand import and answer one after the other."""
 
 WAYS = {"by tasks": 2, "asked": 0}
 """Coordinates per point that a round sends: with none it is small enough for direct requests."""
@@ -49,7 +52,7 @@ def scheduler(settings: Settings) -> list[Record]:
     send little data. Simulated workers share the cores with scheduler and client. So the lines are fitted to the
     processor time of these two, which are in one process: with workers on other machines a round takes that long.
     """
-    counts = settings.pick((20,), (32, 100, 200), (32, 100, 400, 1000))
+    counts = settings.pick((20,), *[(32, 200, 1000)] * 2)
     found = [record for count in counts for record in _rounds(count)]
     show(found, what="", wall=".3f", of_which_here=".3f")
     return found + ([_line(found, way) for way in WAYS] if len(counts) > 1 else [])
@@ -75,7 +78,8 @@ def _round(client: Any, dims: int, epochs: int = 3) -> Record:
     """Wall time and processor time of this process per round (medians)."""
     layout = Layout(200_000)
     work = Nothing(layout, np.zeros((dims, layout.n), np.float32))
-    executor, times = DaskExecutor(client), []
+    with mock.patch.object(dask, "WORKER_TIMEOUT", PATIENCE):
+        executor, times = DaskExecutor(client, PATIENCE), []
     with mock.patch.object(pool, "TASK_INTERVAL", math.inf):
         for blocks in itertools.chain(*(halves(layout, 0, epoch) for epoch in range(epochs))):
             began = time.perf_counter(), time.process_time()
@@ -90,13 +94,15 @@ def _stand_ins(count: int) -> Iterator[Any]:
     """Start a scheduler and workers of one thread each, without nannies, in a few processes."""
     from distributed import Client, LocalCluster
 
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # five for each worker
     shares = [count // PROCESSES + (k < count % PROCESSES) for k in range(PROCESSES)]
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
         command = [sys.executable, "-m", "tests.benchmarks.standins", cluster.scheduler_address]
         hosts = [subprocess.Popen([*command, f"stand-in-{k}", str(share)]) for k, share in enumerate(shares)]
         try:
             with Client(cluster, set_as_default=False) as client:
-                client.wait_for_workers(count, timeout=900)
+                client.wait_for_workers(count, timeout=PATIENCE)
                 yield client
         finally:
             for host in hosts:

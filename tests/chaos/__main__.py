@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from psmds_dist.api.report import table
+from psmds_dist.utils.signals import sigterm_as_interrupt
 from tests.chaos.disk import can_mount
 from tests.chaos.kinds import KINDS
 from tests.chaos.plans import plan_run
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="", help="only kinds whose names contain this")
     options = parser.parse_args()
     began, records = time.monotonic(), []
-    with _folder(options.keep) as folder:
+    with sigterm_as_interrupt(), _folder(options.keep) as folder:
         kinds = [kind for kind in KINDS if options.kinds in kind.name]
         tmpfs = can_mount(folder)
         numbers = range(options.first, options.first + options.runs)

@@ -139,7 +139,8 @@ class Study:
     def _start(
         self, record: Record, attempt: Attempt, target: Path, mark: str, *, resume: bool
     ) -> subprocess.Popen[bytes]:
-        more = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
+        # a map that its disk has no room for goes to the temporary directory, which is this study's own
+        more = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s", "TMPDIR": str(self._folder)}
         if attempt.scarcity == SMALL_FILES:
             more[FILE_SIZE] = str(attempt.room)
         if attempt.output:

@@ -1,6 +1,7 @@
 """Nothing undocumented of Dask is used outside one module, and the installed Dask has what that module uses."""
 
 import ast
+import asyncio
 import inspect
 import logging
 import re
@@ -160,6 +161,32 @@ def check_call_worker(client):
             work, blocks = reply["result"]
             assert (reply["status"], list(blocks)) == ("OK", [1, 2])
             np.testing.assert_array_equal(work, x)
+
+
+def meet(dask_worker):
+    barrier = asyncio.Barrier(5)
+
+    async def reply():
+        await barrier.wait()
+        return {"status": "OK"}
+
+    internals.add_handler(dask_worker, "psmds-meet", reply)
+
+
+def check_allow_connections(client):
+    """Five calls at a time, by a client that may have two, of a worker that answers none before the fifth."""
+    client.run(meet)
+    address = min(client.scheduler_info(n_workers=-1)["workers"])
+    with Client(client.scheduler.address, set_as_default=False, connection_limit=2) as other:
+        other.sync(allow, other, 5)
+        calls = [internals.schedule(other, internals.call_worker(other, address, "psmds-meet")) for _ in range(5)]
+        assert [call.result(20)["status"] for call in calls] == ["OK"] * 5
+        other.sync(allow, other, 3)
+        assert other.rpc.limit == 5
+
+
+async def allow(client, number):
+    internals.allow_connections(client, number)
 
 
 def check_worker_thread_pool(client):

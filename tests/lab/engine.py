@@ -1,5 +1,5 @@
-"""A Docker engine of the tests' own, in a network namespace without a way out: its base image is made of this machine's
-files, and pip finds its wheels on a local index."""
+"""A Docker engine of the tests' own, on a host of a network of namespaces: its base image is made of this machine's
+files, its files are in memory, and pip finds its wheels on a local index."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tests.lab.netns import NUMBERS, PREFIX, remove, remove_left_over
+from tests.clusters import wait_for
 
 PACKAGES = """base-files base-passwd bash coreutils dash findutils grep libc6 libc-bin libgcc-s1 libstdc++6 login passwd
 sed"""
@@ -29,13 +28,17 @@ LINKED = ("bin", "sbin", "lib", "lib64")
 """Folders that are links into /usr."""
 
 
-def missing() -> str | None:
-    """Why no engine can be started here; None where one can."""
-    if os.getuid() != 0:
-        return "needs root"
-    programs = ("dockerd", "docker", "ip", "iptables", "nsenter", "dpkg-query", "ldd")
-    absent = [name for name in programs if which(name) is None]
-    return f"not installed: {', '.join(absent)}" if absent else None
+START = """
+mount -t tmpfs -o size=4g,mode=711 psmds "$0" && exec dockerd --data-root "$0" "$@"
+"""
+"""A disk takes twice the time of the build to write layers, and a minute to remove them."""
+
+SECONDS = 120
+"""An engine that does not answer for so long cannot be started; it takes one second."""
+
+
+class Unavailable(Exception):
+    """An engine cannot be started here, or has nothing to build from; the message says why."""
 
 
 def which(program: str) -> str | None:
@@ -62,6 +65,7 @@ class Engine:
 
     def inside(self, *command: str) -> list[str]:
         """A command line that runs in the network namespace of the engine."""
+        # `ip netns exec` would mount a /sys without the control groups
         return ["nsenter", f"--net=/run/netns/{self.namespace}", *command]
 
     @contextmanager
@@ -89,77 +93,71 @@ class Engine:
 
 
 @contextmanager
-def engine(folder: Path) -> Iterator[Engine]:
-    """Start an engine, whose files are all in a folder, for the length of a with block."""
-    remove_left_over()
-    one = Engine(folder, f"{PREFIX}{os.getpid()}x{next(NUMBERS)}-0")
-    folder.mkdir()
-    run("ip", "netns", "add", one.namespace)
+def engine(folder: Path, namespace: str) -> Iterator[Engine]:
+    """Start an engine in a network namespace for the length of a with block.
+
+    It has process ids and mounts of its own: whatever ends it, nothing of its containers and files stays.
+
+    Raises
+    ------
+    Unavailable
+        If no engine can be started here.
+    """
+    programs = ("dockerd", "docker", "iptables", "nsenter", "unshare", "dpkg-query", "ldd")
+    if absent := [name for name in programs if which(name) is None]:
+        raise Unavailable(f"not installed: {', '.join(absent)}")
+    one = Engine(folder, namespace)
+    folder.joinpath("data").mkdir(parents=True)
+    folder.joinpath("daemon.json").write_text("{}")
+    with folder.joinpath("log").open("wb") as log:
+        process = subprocess.Popen(_dockerd(one), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        run("ip", "-n", one.namespace, "link", "set", "lo", "up")
-        with _dockerd(one):
-            yield one
+        _wait_for_answer(one, process)
+        yield one
     finally:
-        remove(one.namespace)
-        _remove_folder(folder)
+        with suppress(AssertionError):  # control groups of containers stay unless they are removed
+            if containers := one.docker("ps", "-aq").split():
+                one.docker("rm", "-f", *containers)
+        process.kill()
+        process.wait(60)
+        shutil.rmtree(folder)
 
 
-def _remove_folder(folder: Path) -> None:
-    """Remove a folder, and what an engine leaves mounted there."""
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in reversed([each for each in mounts if each.startswith(f"{folder}/")]):
-        run("umount", "--lazy", mount)
-    shutil.rmtree(folder)
+def _dockerd(one: Engine) -> list[str]:
+    places = {"host": f"unix://{one.folder}/docker.sock", "pidfile": one.folder / "pid"}
+    places |= {"config-file": one.folder / "daemon.json", "exec-root": one.folder / "exec"}
+    apart = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+    options = [f"--{name}={value}" for name, value in places.items()]
+    return one.inside(*apart, "sh", "-c", START, str(one.folder / "data"), *options)
 
 
-@contextmanager
-def _dockerd(one: Engine) -> Iterator[None]:
-    (one.folder / "daemon.json").write_text("{}")
-    places = {
-        "host": f"unix://{one.folder}/docker.sock",
-        "pidfile": one.folder / "pid",
-        "config-file": one.folder / "daemon.json",
-    }
-    places |= {"data-root": one.folder / "data", "exec-root": one.folder / "exec"}
-    with (one.folder / "log").open("wb") as log:
-        # nsenter, because `ip netns exec` mounts a /sys without the control groups
-        command = one.inside("dockerd", *(f"--{name}={value}" for name, value in places.items()))
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+def _wait_for_answer(one: Engine, process: subprocess.Popen[bytes]) -> None:
     try:
-        wait_for(lambda: _answers(one), 120, lambda: (one.folder / "log").read_text()[-3000:])
-        yield
-    finally:
-        _remove_containers(one)
-        process.terminate()
-        process.wait(300)
+        wait_for(lambda: _answers(one) or process.poll() is not None, SECONDS)
+        ended = process.poll() is not None
+    except AssertionError:
+        ended = True
+    if ended:
+        raise Unavailable(f"no container engine can be started: {(one.folder / 'log').read_text()[-1000:]}")
 
 
 def _download_wheels(folder: Path, requirements: Path) -> None:
     """Wheels of everything an image contains, and of what builds this project, in a folder for each name."""
-    pip = (f"{sys.base_prefix}/bin/python3", "-m", "pip", "download", "--quiet", "--only-binary=:all:")
-    run(*pip, "--dest", str(folder), "--requirement", str(requirements), "hatchling")
+    pip = [f"{sys.base_prefix}/bin/python3", "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
+    try:
+        # the requirements are complete, so nothing is resolved; pip's cache has what .venv was made of
+        run(*pip, "--dest", str(folder), "--no-deps", "--requirement", str(requirements))
+        run(*pip, "--dest", str(folder), "hatchling")
+    except AssertionError as error:
+        raise Unavailable(f"no wheels for the image: {error}") from error
     for wheel in folder.glob("*.whl"):
         place = folder / wheel.name.partition("-")[0].lower().replace("_", "-")
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         wheel.rename(place / wheel.name)
 
 
 def _answers(one: Engine) -> bool:
     return subprocess.run(["docker", "version"], env=one.environment, capture_output=True, check=False).returncode == 0
-
-
-def _remove_containers(one: Engine) -> None:
-    with suppress(subprocess.CalledProcessError):
-        if containers := one.docker("ps", "-aq").split():
-            one.docker("rm", "-f", *containers)
-
-
-def wait_for(done: Callable[[], bool], seconds: float, explain: Callable[[], str] = str) -> None:
-    """Poll until a condition holds."""
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"not within {seconds} s: {explain()}"
-        time.sleep(0.2)
 
 
 def run(program: str, *arguments: str, **how: Any) -> str:

@@ -1,4 +1,4 @@
-"""The image and the containers of cluster/, built and run by a Docker engine of the tests' own."""
+"""The image and the containers of cluster/, built and run by an engine of the tests' own, and who reaches them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.engine import Engine, engine, missing, run, which
+from tests.clusters import wait_for
+from tests.lab.engine import Engine, Unavailable, engine, run, which
+from tests.lab.netns import SCAN, Network
+from tests.lab.netns import can_have_networks as can_have_networks
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("engine")]
 
@@ -22,22 +25,35 @@ DIGEST = (
 )
 LISTENERS = "print(*(line.split()[1] for line in open('/proc/net/tcp') if line.split()[3] == '0A'))"
 
+ENGINE, STRANGER = 1, 2
+"""Hosts."""
+
 
 @pytest.fixture(scope="module")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    if reason := missing():
-        pytest.skip(reason)
-    with engine(tmp_path_factory.mktemp("docker") / "engine") as one:
-        yield one
+def network(can_have_networks: None) -> Iterator[Network]:
+    with Network(2) as network:
+        yield network
+
+
+@pytest.fixture(scope="module")
+def docker(tmp_path_factory: pytest.TempPathFactory, network: Network) -> Iterator[Engine]:
+    try:
+        with engine(tmp_path_factory.mktemp("docker") / "engine", network.namespace(ENGINE)) as one:
+            yield one
+    except Unavailable as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
 def image(docker: Engine) -> str:
     """The image, with this machine's Python as its base."""
     docker.import_base("base")
-    with docker.package_index(docker.folder / "wheels", ROOT / "cluster" / "requirements.txt") as index:
-        arguments = ("--build-arg", "BASE=base", "--build-arg", f"PIP_INDEX_URL={index}")
-        docker.docker("build", "--network=host", "--file", str(DOCKERFILE), "--tag", "psmds", *arguments, str(ROOT))
+    try:
+        with docker.package_index(docker.folder / "wheels", ROOT / "cluster" / "requirements.txt") as index:
+            arguments = ("--build-arg", "BASE=base", "--build-arg", f"PIP_INDEX_URL={index}")
+            docker.docker("build", "--network=host", "--file", str(DOCKERFILE), "--tag", "psmds", *arguments, str(ROOT))
+    except Unavailable as error:
+        pytest.skip(str(error))
     return "psmds"
 
 
@@ -67,6 +83,7 @@ def containers(docker: Engine, image: str) -> Iterator[Containers]:
     compose = Containers(docker)
     try:
         compose("up", "--detach", "--wait", "--no-build")
+        wait_for(lambda: compose("logs", "--no-color", "worker").count("Registered to") >= 2, 120)
         yield compose
     finally:
         print(compose("logs", "--no-color")[-3000:])
@@ -93,9 +110,20 @@ def test_containers_are_closed(containers: Containers, service: str) -> None:
     assert "0A" not in containers("exec", "--no-TTY", service, "python", "-c", LISTENERS.replace("tcp'", "tcp6'"))
 
 
-def test_nothing_is_published(docker: Engine, containers: Containers) -> None:
-    assert docker.docker("ps", "--format", "{{.Ports}}").strip() == ""
-    assert docker.docker("network", "inspect", "psmds_cluster", "--format", "{{.Internal}}").strip() == "true"
+def test_only_containers_of_the_cluster_reach_it(docker: Engine, network: Network, containers: Containers) -> None:
+    """Nothing is published, and neither another network of the engine nor another host finds a way in."""
+    shown = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+    scan = ("run", "--rm", "--entrypoint=python", "psmds", "-c", SCAN)
+    within = docker.docker("network", "inspect", "psmds_cluster", "--format", "{{(index .IPAM.Config 0).Subnet}}")
+    network.run(STRANGER, ["ip", "route", "add", within.strip(), "via", network.address(ENGINE)]).check_returncode()
+    assert network.scan(STRANGER, network.address(ENGINE)) == set()
+    for service, count in {"scheduler": 1, "worker": 2}.items():
+        container = docker.docker("ps", "--quiet", "--filter", f"name={service}").split()[0]
+        address = docker.docker("inspect", "--format", shown, container).strip()
+        inside = containers("run", "--rm", "--no-TTY", "--entrypoint=python", "psmds", "-c", SCAN, address)
+        assert len(re.findall(r"(?<!\S)\d+(?!\S)", inside)) == count, inside
+        assert docker.docker(*scan, address).split() == []
+        assert network.scan(STRANGER, address) == set()
 
 
 def test_the_key_of_the_cluster_is_private(docker: Engine, containers: Containers) -> None:

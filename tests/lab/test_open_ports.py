@@ -25,17 +25,6 @@ PATIENCE = 300
 OPEN, LOOPBACK, LOCAL, STRANGER = 1, 2, 3, 4
 """Hosts: a cluster on the network, one on loopback, one of ``--workers``, and one that looks around."""
 
-SCAN = """
-import socket, sys
-
-def is_open(port):
-    with socket.socket() as knock:
-        knock.settimeout(2)
-        return knock.connect_ex((sys.argv[1], port)) == 0
-
-print(*filter(is_open, range(1, 65536)))
-"""
-
 LOCAL_CLUSTER = """
 import time
 from psmds_dist.deploy.local import local_client
@@ -85,13 +74,6 @@ def listening(network, host):
     return {(address, int(port)) for address, _, port in found}
 
 
-def reachable(network, host):
-    """Ports of a host that another one can connect to, of all that there are."""
-    scan = network.run(STRANGER, [sys.executable, "-S", "-c", SCAN, network.address(host)])
-    assert scan.returncode == 0, scan.stderr
-    return set(map(int, scan.stdout.split()))
-
-
 def port_of(address):
     return int(address.rpartition(":")[2])
 
@@ -103,14 +85,14 @@ def test_an_open_cluster_has_three_ports(network, place):
     worker, nanny = (
         port_of(re.search(rf"Start {name} at: +'?(\S+?)'?$", log, re.M)[1]) for name in ("worker", "Nanny")
     )
-    assert reachable(network, OPEN) == {scheduler, worker, nanny}
+    assert network.scan(STRANGER, network.address(OPEN)) == {scheduler, worker, nanny}
     inside = {address for address, port in listening(network, OPEN) if port not in {scheduler, worker, nanny}}
     assert inside == {"127.0.0.1"}  # dashboards
 
 
 @pytest.mark.parametrize("host", [LOOPBACK, LOCAL])
 def test_other_clusters_have_none(network, host):
-    assert reachable(network, host) == set()
+    assert network.scan(STRANGER, network.address(host)) == set()
     ports = listening(network, host)
     assert len(ports) >= 5  # scheduler and worker, nanny, dashboards
     assert {address for address, _ in ports} == {"127.0.0.1"}

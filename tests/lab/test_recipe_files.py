@@ -104,3 +104,49 @@ def test_every_pod_is_of_an_ordinary_user(path: Path) -> None:
         (container,) = pod["containers"]
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         assert container["resources"]["limits"] == container["resources"]["requests"]
+
+
+def described(name: str) -> Any:
+    return yaml.safe_load((CLUSTER / "kubernetes" / name).read_text())
+
+
+def found_in(resource: Any, name: str) -> Iterator[Any]:
+    """Values of a key, anywhere in a resource."""
+    parts = resource.values() if isinstance(resource, dict) else resource if isinstance(resource, list) else ()
+    if isinstance(resource, dict) and name in resource:
+        yield resource[name]
+    for part in parts:
+        yield from found_in(part, name)
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_a_manifest_opens_the_port_of_the_scheduler_within_the_cluster_only(path: Path) -> None:
+    """No more than the README tells."""
+    resource = yaml.safe_load(path.read_text())
+    for name in ("hostPort", "hostNetwork", "nodePort", "externalIPs", "hostPID", "hostIPC", "privileged"):
+        assert list(found_in(resource, name)) == []
+    ports = {"tcp-comm": 8786, "http-dashboard": 8787}
+    for service in found_in(resource, "service"):
+        assert service["type"] == "ClusterIP"
+        assert {each["name"]: each["port"] for each in service["ports"]} == ports
+    assert set(found_in(resource, "containerPort")) <= set(ports.values())
+    text = (CLUSTER / "kubernetes" / "README.md").read_text()
+    assert all(str(port) in text for port in ports.values())
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "job.yaml", "kubernetes.yaml"])
+def test_the_policy_is_for_all_pods_of_a_cluster_and_lets_no_others_in(name: str) -> None:
+    """Its label is the one that Dask's operator gives to pods."""
+    operator = pytest.importorskip("dask_kubernetes.operator.controller.controller")
+    cluster, policy = described(name)["metadata"]["name"], described("network.yaml")["spec"]
+    chosen = policy["podSelector"]["matchLabels"]
+    made = [
+        operator.build_scheduler_deployment_spec(cluster, {}, {}, {})["spec"]["template"],
+        operator.build_worker_deployment_spec("group", "own", cluster, "1", {"containers": []}, {}, {})["spec"][
+            "template"
+        ],
+        operator.build_job_pod_spec("job", cluster, "own", {"containers": []}, {}, {}),
+    ]
+    assert all(chosen.items() <= pod["metadata"]["labels"].items() for pod in made)
+    assert policy["policyTypes"] == ["Ingress"]
+    assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": chosen}}]}]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from psmds_dist.utils import atomic
 from psmds_dist.utils.atomic import atomic_directory, atomic_file, moved_aside
 
 LEFT = ".map.zarr.new-0123456789ab"
@@ -52,6 +53,24 @@ def test_nothing_goes_before(target):
     with pytest.raises(FileNotFoundError), atomic_directory(target):
         pass  # nothing has been built
     assert names(target.parent) == sorted([*OTHERS, LEFT, OLD])
+
+
+@pytest.mark.parametrize("name", ["_sync", "_is_group"])
+def test_an_interrupt_after_the_work_is_done_leaves_nothing_either(target, monkeypatch, name):
+    """Right after the rename, or while leftovers are removed; the next command finds the work done."""
+    function, came = getattr(atomic, name), []
+
+    def interrupt_once(path):
+        if target.exists() and not came:
+            came.append(path)
+            raise KeyboardInterrupt
+        return function(path)
+
+    monkeypatch.setattr(atomic, name, interrupt_once)
+    with pytest.raises(KeyboardInterrupt):
+        build(target)
+    assert came
+    assert names(target.parent) == sorted([*OTHERS, "map.zarr"])
 
 
 def test_names_are_no_patterns(tmp_path):

@@ -109,15 +109,16 @@ def _unwritable(above: Path, place: Path) -> str | None:
     if not os.access(above, os.W_OK | os.X_OK):
         return os.strerror(errno.EACCES)
     trial = sibling(above / place.name, "new")
+    file = trial / "trial.partial"  # by whose name the next command knows that it may remove both
     try:
         trial.mkdir()
-        (trial / "file").touch()  # a umask may deny access to a new directory even to its owner
-        (trial / "file").unlink()
+        file.touch()  # a umask may deny access to a new directory even to its owner
     except OSError as error:
         return error.strerror or str(error)
     finally:
-        with suppress(OSError):
-            trial.rmdir()
+        for remove in (file.unlink, trial.rmdir):
+            with suppress(OSError):
+                remove()
     return None
 
 

@@ -21,8 +21,8 @@ from psmds_dist.data.store.header import FORMAT, KEY, damage_told, open_ours, re
 from psmds_dist.data.store.integrity import digest_of_list, listed, require_seal, sealed
 from psmds_dist.data.store.paths import PathLike, place_of, require_apart, require_ours, require_writable
 from psmds_dist.data.store.reading import IDS
-from psmds_dist.data.store.writing import versions, write_ids
-from psmds_dist.utils.atomic import atomic_directory, is_free
+from psmds_dist.data.store.writing import new_directory, versions, write_ids
+from psmds_dist.utils.atomic import is_free
 from psmds_dist.utils.locks import require_owner
 from psmds_dist.utils.remote import absolute
 
@@ -90,7 +90,7 @@ def _fallback_directories() -> list[Path]:
 def _write(
     place: Path, arrays: Mapping[str, np.ndarray[Any, Any]], attributes: Mapping[str, Any], ids: Sequence[str] | None
 ) -> None:
-    with atomic_directory(place) as fresh:
+    with new_directory(place) as fresh:
         group = zarr.create_group(str(fresh), zarr_format=3, attributes=dict(attributes))
         for name, values in arrays.items():
             group.create_array(

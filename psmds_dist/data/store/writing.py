@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.core.sync import sync
 
 from psmds_dist.core.layout import Layout
 from psmds_dist.core.types import InputError, Ints
@@ -110,7 +113,7 @@ def _begin(
 ) -> zarr.Array[Any]:
     require_writable(place)
     if not _continues(place, wanted, nbytes, overwrite):
-        with atomic_directory(place) as fresh:
+        with new_directory(place) as fresh:
             write(fresh)
     array = zarr.open_array(str(place / wanted["kind"]), mode="r+").with_config({"write_empty_chunks": True})
     remove_partial(directory(array))
@@ -181,6 +184,26 @@ def _lay_out(
         write_ids(group, ids)
     if landmarks is not None:
         group.create_array(LANDMARKS, data=landmarks, chunks=landmarks.shape)
+
+
+@contextmanager
+def new_directory(place: Path) -> Iterator[Path]:
+    """Yield a directory for Zarr to write, as `atomic_directory` does, which waits for Zarr's threads after an error.
+
+    A thread that an interrupt leaves behind creates the directory of its file again, when that has been removed.
+    """
+    with atomic_directory(place) as fresh:
+        try:
+            yield fresh
+        except BaseException:
+            sync(_finish_tasks())
+            raise
+
+
+async def _finish_tasks() -> None:
+    """Wait for the other tasks of Zarr's event loop."""
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
 
 
 def write_ids(group: zarr.Group, ids: Sequence[str]) -> None:
