@@ -45,7 +45,8 @@ _REFUSED = re.compile(r"status code: (3\d\d|4(?!08|29)\d\d)")
 
 def is_url(path: Any) -> bool:
     """Whether a path is a URL that obstore reads."""
-    return isinstance(path, str) and path.partition("://")[0] in CREDENTIALS and "://" in path
+    place = os.fspath(path) if isinstance(path, os.PathLike) else path
+    return isinstance(place, str) and place.partition("://")[0] in CREDENTIALS and "://" in place
 
 
 def is_read_only(url: str) -> bool:
@@ -69,8 +70,8 @@ def require_local(path: Any, what: str) -> None:
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """Absolute path of a file or directory; a URL as it is."""
-    return os.fspath(path) if is_url(path) else os.path.abspath(path)
+    """Absolute path of a file or directory; a URL without slashes at its end."""
+    return os.fspath(path).rstrip("/") if is_url(path) else os.path.abspath(path)
 
 
 def parent_of(place: str) -> str:

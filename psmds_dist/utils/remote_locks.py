@@ -64,8 +64,13 @@ _HELD: dict[str, tuple[int, RemoteClaim]] = {}
 
 
 def remote_claim_on(url: str) -> RemoteClaim | None:
-    """Claim of this process on a URL; None without one."""
-    return _HELD[url.rstrip("/")][1] if url.rstrip("/") in _HELD else None
+    """Claim of this process on a URL, or on one above it; None without one."""
+    place = url.rstrip("/")
+    while not place.endswith("/"):  # what is left in the end is the scheme
+        if place in _HELD:
+            return _HELD[place][1]
+        place = parent_of(place)
+    return None
 
 
 @contextmanager
