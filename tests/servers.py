@@ -33,7 +33,7 @@ def http_server(*command):
         [sys.executable, *command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: process.poll() is not None or _answers(port))
+        wait_for(lambda: process.poll() is not None or answers(port))
         assert process.poll() is None
         yield port
     finally:
@@ -41,7 +41,8 @@ def http_server(*command):
         process.wait()
 
 
-def _answers(port):
+def answers(port):
+    """Whether a server of HTTP is at a port."""
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
     except urllib.error.HTTPError:
@@ -74,15 +75,19 @@ def _make_bucket(port):
     urllib.request.urlopen(request).close()
 
 
-@contextmanager
 def s3_environment(port):
     """Set the variables by which S3 is found at a port of this machine."""
-    values = {
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-    }
+    return with_environment(
+        AWS_ACCESS_KEY_ID=KEY,
+        AWS_SECRET_ACCESS_KEY=SECRET,
+        AWS_REGION="us-east-1",
+        AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
+    )
+
+
+@contextmanager
+def with_environment(**values):
+    """Set variables of the environment for the length of a with block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

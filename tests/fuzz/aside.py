@@ -5,14 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
+
+import psutil
 
 from tests.fuzz.judging import FuzzFailure
 
 LIMIT = 10
-"""Seconds for a call."""
+"""Seconds of a processor for a call."""
 
 _pool: ProcessPoolExecutor | None = None
 
@@ -22,14 +24,28 @@ def aside(story: str, call: Callable[..., str], *given: Any) -> str:
     global _pool
     if _pool is None:
         _pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-        _pool.submit(os.getpid).result()  # its start does not count
     try:
-        return _pool.submit(call, *given).result(LIMIT)
-    except (TimeoutError, BrokenProcessPool) as error:
-        _end(_pool)
-        _pool = None
-        what = f"no end after {LIMIT} s" if isinstance(error, TimeoutError) else "the process crashed"
-        raise FuzzFailure(f"{story}: {what}") from None
+        process = psutil.Process(_pool.submit(os.getpid).result())
+        return _result(process, _pool.submit(call, *given), story)
+    except BaseException as error:
+        if not isinstance(error, FuzzFailure) or str(error).endswith(ENDLESS):
+            _end(_pool)
+            _pool = None
+        if isinstance(error, BrokenProcessPool):
+            raise FuzzFailure(f"{story}: the process crashed") from None
+        raise
+
+
+ENDLESS = f"no end after {LIMIT} s"
+
+
+def _result(process: psutil.Process, future: Future[str], story: str) -> str:
+    """Wait for a call, as long as it does not take too much time of a processor."""
+    began = process.cpu_times().user
+    while not wait([future], 1).done:
+        if process.cpu_times().user - began > LIMIT:
+            raise FuzzFailure(f"{story}: {ENDLESS}")
+    return future.result()
 
 
 def _end(pool: ProcessPoolExecutor) -> None:

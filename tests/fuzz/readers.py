@@ -618,7 +618,9 @@ def read_file(choose: Chooser, folder: Path) -> str:
         if made.delimiter and choose.number(1, 6) == 6:
             what, content = f"{what}, compressed", choose.pick([gzip.compress, lzma.compress])(content)
         verdict = Verdict.EITHER
-    case = Case(content, made, written, verdict, f"{made.kind}, {n} points, {what}: {content[:3000]!r}")
+    case = Case(
+        content, made, written, verdict, f"{made.kind}, {n} points, {what}: {content[: 300 if made.aside else 3000]!r}"
+    )
     return aside(case.story, end_of, case, folder) if made.aside else end_of(case, folder)
 
 

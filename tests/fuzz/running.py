@@ -19,8 +19,8 @@ from tests.fuzz.judging import FuzzFailure, own_folder
 from tests.fuzz.library import small_matrix
 from tests.fuzz.rules import compile_rules
 
-HANG = 20
-"""Seconds after which a case counts as hanging."""
+HANG = 60
+"""Seconds after which a case counts as hanging, also on a busy machine."""
 
 BATCH = 25
 """Cases of an entry that a process runs between reports."""
