@@ -85,7 +85,7 @@ def _uploaded(path: RemotePath) -> Iterator[Path]:
         fresh = Path(folder, path.name)
         yield fresh
         require_owner(path)
-        path.write_bytes(fresh.read_bytes())
+        path.upload(fresh)
         require_owner(path)
 
 

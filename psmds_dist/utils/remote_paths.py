@@ -5,17 +5,20 @@ An object appears at once or not at all, and there are no directories: one exist
 
 from __future__ import annotations
 
-import io
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from psmds_dist.utils.extras import extra
 from psmds_dist.utils.remote import is_read_only, is_url, open_objects, parent_of, patiently
+
+UPLOADS = 2
+"""Parts of 5 MB that are in memory while a large file is uploaded."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,24 @@ class RemotePath:
             if fnmatchcase(meta["path"], pattern):
                 yield RemotePath(f"{self.url}/{meta['path']}", str(meta["e_tag"] or meta["last_modified"]))
 
-    def open(self, mode: str = "rb") -> io.BufferedReader:
-        """Return what is in the object, as a file that is read."""
-        return io.BufferedReader(io.BytesIO(self._ask("get").bytes()))  # hashlib digests all of a BytesIO
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """Return a temporary file of what is in the object: it may not fit into memory beside a run."""
+        file = tempfile.TemporaryFile(prefix="psmds-")  # noqa: SIM115 - whoever asks closes it
+        try:
+            patiently(self.url, lambda: self._download(file))
+        except BaseException:
+            file.close()
+            raise
+        file.seek(0)
+        return file
+
+    def _download(self, file: IO[bytes]) -> None:
+        obstore = extra("obstore", "remote", self.url)
+        found = obstore.get(open_objects(parent_of(self.url)), self.name)
+        file.seek(0)
+        file.truncate()
+        for part in found.stream():
+            file.write(part)
 
     def edges(self, nbytes: int) -> bytes:
         """First and last bytes of the object, so many of each."""
@@ -83,6 +101,10 @@ class RemotePath:
     def write_bytes(self, content: bytes) -> None:
         """Write the object."""
         self._ask("put", content)
+
+    def upload(self, file: Path) -> None:
+        """Write the object, from a file."""
+        self._ask("put", file, max_concurrency=UPLOADS)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object, which may be missing."""
@@ -117,6 +139,6 @@ def _edges(path: RemotePath, version: str, nbytes: int) -> bytes:
 def _fetch_edges(path: RemotePath, nbytes: int) -> bytes:
     size = path._ask("head")["size"]
     if size <= 2 * nbytes:
-        return path.open().read()
+        return bytes(path._ask("get").bytes())
     parts = path._ask("get_ranges", starts=[0, size - nbytes], ends=[nbytes, size])
     return b"".join(bytes(part) for part in parts)

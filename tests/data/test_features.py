@@ -214,3 +214,13 @@ def test_landmarks_of_points_of_dask_are_those_of_the_same_array(client):
     for more in ({}, {"cluster": client}):
         found = LandmarkMDS(**how, **more).fit(lazy)
         np.testing.assert_array_equal(found.embedding_, expected.embedding_)
+
+
+class TestStoredPoints(TestStreamed):
+    @pytest.fixture
+    def source(self, tmp_path):
+        return open_points(da.from_array(dense(), chunks=(30, 2)), scratch=tmp_path)
+
+    @pytest.fixture
+    def different(self, tmp_path):
+        return open_points(da.from_array(dense(1), chunks=(30, 2)), scratch=tmp_path)

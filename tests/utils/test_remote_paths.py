@@ -72,6 +72,15 @@ def test_the_time_of_a_write_is_known(s3):
     assert os.fspath(path) == str(path) == f"{s3}/time"
 
 
+def test_a_large_file_is_uploaded_in_parts_and_read_back(s3):
+    content = os.urandom(1 << 20) * 12
+    path = path_of(f"{s3}/large")
+    with atomic_file(path) as fresh:
+        fresh.write_bytes(content)
+    with path.open() as file:
+        assert file.read() == content
+
+
 @pytest.mark.parametrize("size", [0, 5, 20, 21, 1000])
 def test_edges_are_those_of_the_newest_version(s3, size):
     folder = path_of(f"{s3}/edges-{size}")
@@ -87,4 +96,5 @@ def test_nothing_is_listed_by_http(tmp_path):
     with file_server(tmp_path) as url:
         assert not path_of(url).is_dir()
         assert not (path_of(url) / "other").exists()
-        assert (path_of(url) / "file").open().read() == b"text"
+        with (path_of(url) / "file").open() as file:
+            assert file.read() == b"text"
