@@ -13,6 +13,7 @@ import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from psmds_dist.data.store.remote import RemoteStore
 from tests.clusters import wait_for
 
 KEY, SECRET = "AKIATESTOFPSMDS", "secret-of-a-test-of-psmds"
@@ -189,3 +190,26 @@ def restored_after(line, seconds):
     assert line.was_cut.wait(240)
     time.sleep(seconds)
     line.restore()
+
+
+SAVING_OFTEN = """import time
+from psmds_dist.__main__ import main
+from psmds_dist.solver.checkpoint import DirectoryCheckpoint
+
+def slowly(checkpoint, name, arrays, write=DirectoryCheckpoint.write):
+    write(checkpoint, name, arrays)
+    time.sleep(0.3)
+
+DirectoryCheckpoint.write = slowly
+DirectoryCheckpoint.__init__.__kwdefaults__["every"] = 0.0
+main()"""
+
+
+def started_often_saving(*command):
+    """The command psmds in a process of its own, which saves every state and does not end at once."""
+    return subprocess.Popen([sys.executable, "-c", SAVING_OFTEN, *command], stdout=subprocess.DEVNULL)
+
+
+def states_at(target):
+    """Names of the states of a run whose map is to be at a URL."""
+    return [name for name in RemoteStore(f"{target}.checkpoint").objects() if name.startswith("solve")]

@@ -1,7 +1,6 @@
 """Commands that read and write at URLs, on workers, while the line to the server is cut."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +13,17 @@ from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.utils import lease
 from tests.cli.commands import PSMDS, refused, run
 from tests.clusters import ended, wait_for
-from tests.servers import BUCKET, KEY, SECRET, line_to, restored_after, s3_environment, s3_server
+from tests.servers import (
+    BUCKET,
+    KEY,
+    SECRET,
+    line_to,
+    restored_after,
+    s3_environment,
+    s3_server,
+    started_often_saving,
+    states_at,
+)
 
 pytest.importorskip("obstore")
 
@@ -130,21 +139,10 @@ def test_a_map_at_a_url_survives_an_outage_and_the_end_of_its_process(s3, place,
     assert "already holds a result" in refused("fit", URL, target, *FIT)
 
 
-OFTEN = """from psmds_dist.__main__ import main
-from psmds_dist.solver.checkpoint import DirectoryCheckpoint
-DirectoryCheckpoint.__init__.__kwdefaults__["every"] = 0.0
-main()"""
-
-
-def started_often_saving(*command):
-    """A command in a process of its own, which saves every state."""
-    return subprocess.Popen([sys.executable, "-c", OFTEN, *command], stdout=subprocess.DEVNULL)
-
-
 def states_of(target, port):
     """Names of the states of a run, by a line of its own."""
     with s3_environment(port):
-        return [name for name in RemoteStore(f"{target}.checkpoint").objects() if name.startswith("solve")]
+        return states_at(target)
 
 
 def _chunks_in(url, port):

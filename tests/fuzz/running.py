@@ -19,8 +19,11 @@ from tests.fuzz.judging import FuzzFailure, own_folder
 from tests.fuzz.library import small_matrix
 from tests.fuzz.rules import compile_rules
 
-HANG = 60
-"""Seconds after which a case counts as hanging, also on a busy machine."""
+HANG = 20
+"""Seconds of a processor after which a case counts as hanging, also on a busy machine."""
+
+STUCK = 600
+"""Seconds after which a case that waits, or that no signal reaches, ends the run."""
 
 BATCH = 25
 """Cases of an entry that a process runs between reports."""
@@ -42,15 +45,15 @@ class Batch:
 
 def run_case(entry: str, seed: int, case: int) -> str:
     """Run one case and return how it ended; raises `FuzzFailure`."""
-    faulthandler.dump_traceback_later(3 * HANG, exit=True)  # for code that no signal handler can interrupt
-    signal.setitimer(signal.ITIMER_REAL, HANG)
+    faulthandler.dump_traceback_later(STUCK, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, HANG)
     try:
         with own_folder() as folder:
             return ENTRIES[entry](Seeded(seed, entry, case), folder)
     except Hang:
         raise FuzzFailure(f"no end after {HANG} s") from None
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.cancel_dump_traceback_later()
 
 
@@ -70,7 +73,7 @@ def run_batch(entry: str, seed: int, cases: range) -> Batch:
 
 def prepare() -> None:
     """Prepare a process: install the alarm, compile kernels, and leave out what takes time for nothing."""
-    signal.signal(signal.SIGALRM, _hang)
+    signal.signal(signal.SIGPROF, _hang)
     compile_kernels()
     spare_time()
 

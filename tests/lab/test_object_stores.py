@@ -18,7 +18,7 @@ from psmds_dist.utils.remote_paths import path_of
 from tests.cli.commands import run
 from tests.clusters import ended, wait_for
 from tests.lab.emulators import azure_environment, azure_server, google_environment, google_server
-from tests.servers import BUCKET, line_to, s3_environment, s3_server
+from tests.servers import BUCKET, line_to, s3_environment, s3_server, started_often_saving, states_at
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.cluster
@@ -124,24 +124,19 @@ def test_a_killed_run_goes_on_to_the_same_bits_after_an_outage(server, place, mo
     run("fit", "local.zarr", "here", "-q")
     monkeypatch.setattr(lease, "LEASE", 1.0)
     with line_to(port) as line, environment(line.port):
-        fitting = subprocess.Popen([sys.executable, "-c", OFTEN, "fit", "local.zarr", f"{place}/map"])
+        fitting = started_often_saving("fit", "local.zarr", f"{place}/map")
         with ended(fitting):
-            wait_for(lambda: states_of(place, environment, port))
+            wait_for(lambda: states_of(f"{place}/map", environment, port))
             line.cut()
             fitting.kill()
     assert "resuming from" in run("fit", "local.zarr", f"{place}/map", "--resume")
     assert same_maps("here", f"{place}/map")
 
 
-OFTEN = """from psmds_dist.__main__ import main
-from psmds_dist.solver.checkpoint import DirectoryCheckpoint
-DirectoryCheckpoint.__init__.__kwdefaults__["every"] = 0.0
-main()"""
-
-
-def states_of(place, environment, port):
+def states_of(target, environment, port):
+    """Names of the states of a run, by a line of its own."""
     with environment(port):
-        return [name for name in RemoteStore(f"{place}/map.checkpoint").objects() if name.startswith("solve")]
+        return states_at(target)
 
 
 def test_what_is_not_there_is_told(server, place):
