@@ -60,9 +60,11 @@ def test_a_url_is_ingested_to_planned_embedded_from_and_measured(s3, place):
     run("fit", URL, "there", "-q")
     assert same_maps("here", "there")
     assert run("quality", "there") == run("quality", "here")
-    run("landmarks", "fit", URL, "landmarks-there", "-S", "8", "-q")
+    run("landmarks", "fit", URL, f"s3://{BUCKET}/run/landmarks", "-S", "8", "-q")
     run("landmarks", "fit", "local.zarr", "landmarks-here", "-S", "8", "-q")
-    assert same_maps("landmarks-here", "landmarks-there")
+    assert same_maps("landmarks-here", f"s3://{BUCKET}/run/landmarks")
+    assert "cannot be written by HTTP" in refused("fit", "local.zarr", "https://localhost/map")
+    assert "is a whole bucket" in refused("fit", "local.zarr", f"s3://{BUCKET}")
     for path in filter(Path.is_file, place.rglob("*")):
         assert SECRET.encode() not in path.read_bytes()
         assert KEY.encode() not in path.read_bytes()
