@@ -792,3 +792,13 @@ def test_damage_behind_what_is_opened_is_told_in_a_sentence(tmp_path, name):
     with pytest.raises(DamagedDataError, match="m.h5.* is damaged or cut short"):
         build(open_matrix(path), tmp_path / "store", InProcessExecutor())
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("flip", [(b"ids.npy", 2, 16), (b"matrix.npy", -13, 1)])
+def test_a_directory_that_hides_the_names_of_an_archive_is_damaged(tmp_path, flip):
+    np.savez(tmp_path / "m.npz", matrix=matrix_of(4), ids=np.array(list("abcd")))
+    content, (name, place, bit) = bytearray((tmp_path / "m.npz").read_bytes()), flip
+    content[content.rindex(name) + place] ^= bit
+    (tmp_path / "m.npz").write_bytes(content)
+    with pytest.raises(DamagedDataError, match="m.npz is damaged"):
+        open_matrix(str(tmp_path / "m.npz"))

@@ -234,7 +234,8 @@ def pairs(choose: Chooser, matrix: np.ndarray) -> Made:
     ]
 
     def parse(content: bytes) -> Found:
-        rows = [line for line in _csv(content, delimiter) if any(cell.strip() for cell in line)]
+        lines = [line.split() for line in _lines(content)] if delimiter == " " else _csv(content, delimiter)
+        rows = [line for line in lines if any(cell.strip() for cell in line)]
         listed: dict[tuple[str, str], float] = {}
         for first, second, value in rows:
             if first.startswith("#"):
