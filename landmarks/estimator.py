@@ -82,7 +82,7 @@ class LandmarkMDS(TransformerMixin, OnCluster, LandmarkRun):  # type: ignore[mis
         Kernel threads in this process; None or -1 takes all.
     scratch : path, default=None
         Directory for temporary files, shared by all machines that work.
-    checkpoint : path, default=None
+    checkpoint : path or URL, default=None
         Directory in which to keep where the run stands. It is removed when `fit` has ended well.
     resume : bool, default=False
         Go on from what is in ``checkpoint``, as in `psmds_dist.PatternSearchMDS`.

@@ -13,6 +13,7 @@ import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from psmds_dist.data.store.remote import RemoteStore
 from tests.clusters import wait_for
 
 KEY, SECRET = "AKIATESTOFPSMDS", "secret-of-a-test-of-psmds"
@@ -33,7 +34,7 @@ def http_server(*command):
         [sys.executable, *command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: process.poll() is not None or _answers(port))
+        wait_for(lambda: process.poll() is not None or answers(port))
         assert process.poll() is None
         yield port
     finally:
@@ -41,7 +42,8 @@ def http_server(*command):
         process.wait()
 
 
-def _answers(port):
+def answers(port):
+    """Whether a server of HTTP is at a port."""
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
     except urllib.error.HTTPError:
@@ -74,15 +76,19 @@ def _make_bucket(port):
     urllib.request.urlopen(request).close()
 
 
-@contextmanager
 def s3_environment(port):
     """Set the variables by which S3 is found at a port of this machine."""
-    values = {
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-    }
+    return with_environment(
+        AWS_ACCESS_KEY_ID=KEY,
+        AWS_SECRET_ACCESS_KEY=SECRET,
+        AWS_REGION="us-east-1",
+        AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
+    )
+
+
+@contextmanager
+def with_environment(**values):
+    """Set variables of the environment for the length of a with block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -184,3 +190,26 @@ def restored_after(line, seconds):
     assert line.was_cut.wait(240)
     time.sleep(seconds)
     line.restore()
+
+
+SAVING_OFTEN = """import time
+from psmds_dist.__main__ import main
+from psmds_dist.solver.checkpoint import DirectoryCheckpoint
+
+def slowly(checkpoint, name, arrays, write=DirectoryCheckpoint.write):
+    write(checkpoint, name, arrays)
+    time.sleep(0.3)
+
+DirectoryCheckpoint.write = slowly
+DirectoryCheckpoint.__init__.__kwdefaults__["every"] = 0.0
+main()"""
+
+
+def started_often_saving(*command):
+    """The command psmds in a process of its own, which saves every state and does not end at once."""
+    return subprocess.Popen([sys.executable, "-c", SAVING_OFTEN, *command], stdout=subprocess.DEVNULL)
+
+
+def states_at(target):
+    """Names of the states of a run whose map is to be at a URL."""
+    return [name for name in RemoteStore(f"{target}.checkpoint").objects() if name.startswith("solve")]

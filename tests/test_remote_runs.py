@@ -1,17 +1,29 @@
 """Commands that read and write at URLs, on workers, while the line to the server is cut."""
 
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from psmds_dist.api.watch import RunState, read_status
 from psmds_dist.data.store import read_result
 from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.utils import lease
 from tests.cli.commands import PSMDS, refused, run
-from tests.clusters import ended
-from tests.servers import BUCKET, KEY, SECRET, line_to, restored_after, s3_environment, s3_server
+from tests.clusters import ended, wait_for
+from tests.servers import (
+    BUCKET,
+    KEY,
+    SECRET,
+    line_to,
+    restored_after,
+    s3_environment,
+    s3_server,
+    started_often_saving,
+    states_at,
+)
 
 pytest.importorskip("obstore")
 
@@ -48,10 +60,11 @@ def test_a_url_is_ingested_to_planned_embedded_from_and_measured(s3, place):
     run("fit", URL, "there", "-q")
     assert same_maps("here", "there")
     assert run("quality", "there") == run("quality", "here")
-    run("landmarks", "fit", URL, "landmarks-there", "-S", "8", "-q")
+    run("landmarks", "fit", URL, f"s3://{BUCKET}/run/landmarks", "-S", "8", "-q")
     run("landmarks", "fit", "local.zarr", "landmarks-here", "-S", "8", "-q")
-    assert same_maps("landmarks-here", "landmarks-there")
-    assert "a map is written to a local directory" in refused("fit", URL, f"s3://{BUCKET}/map", "-q")
+    assert same_maps("landmarks-here", f"s3://{BUCKET}/run/landmarks")
+    assert "cannot be written by HTTP" in refused("fit", "local.zarr", "https://localhost/map")
+    assert "is a whole bucket" in refused("fit", "local.zarr", f"s3://{BUCKET}")
     for path in filter(Path.is_file, place.rglob("*")):
         assert SECRET.encode() not in path.read_bytes()
         assert KEY.encode() not in path.read_bytes()
@@ -92,6 +105,46 @@ def test_two_workers_write_and_read_through_an_outage_of_ten_seconds(s3, place):
     assert same_maps("here", "there")
     assert SECRET not in said
     assert KEY not in said
+
+
+@pytest.mark.slow
+@pytest.mark.wide
+def test_a_map_at_a_url_survives_an_outage_and_the_end_of_its_process(s3, place, monkeypatch):
+    np.save("points.npy", np.random.default_rng(1).normal(size=(300, 9)))
+    target = f"s3://{BUCKET}/maps/map"
+    run("distances", "points.npy", URL, "--overwrite", "-q")
+    run("fit", URL, "here", "-q", *FIT)
+    with line_to(s3) as line, s3_environment(line.port):
+        fitting = started_often_saving("fit", URL, target, *FIT)
+        with ended(fitting):
+            wait_for(lambda: states_of(target, s3))
+            line.cut()
+            time.sleep(10)
+            before = states_of(target, s3)
+            line.restore()
+            wait_for(lambda: states_of(target, s3) != before)
+            assert read_status(target).state is RunState.RUNNING
+            fitting.kill()
+    monkeypatch.setattr(lease, "LEASE", 1.0)
+    assert "holds the checkpoint of an unfinished run" in refused("fit", URL, target)
+    assert "newest states" in run("info", f"{target}.checkpoint")
+    assert f"resuming from {target}.checkpoint" in run("fit", URL, target, "--resume", *FIT)
+    assert same_maps("here", target)
+    assert not RemoteStore(f"{target}.checkpoint").objects()
+    assert not [name for name in RemoteStore(f"s3://{BUCKET}/maps").objects() if ".lock" in name]
+    assert "finished" in run("watch", target)
+    assert "normalized_stress" in run("info", target)
+    run("export", target, "map.csv")
+    run("plot", target, "map.png")
+    assert Path("map.png").stat().st_size > 1000
+    assert "is finished" in run("fit", URL, target, "--resume", *FIT)
+    assert "already holds a result" in refused("fit", URL, target, *FIT)
+
+
+def states_of(target, port):
+    """Names of the states of a run, by a line of its own."""
+    with s3_environment(port):
+        return states_at(target)
 
 
 def _chunks_in(url, port):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Ints, Rows
 from psmds_dist.data.cache import stored
 from psmds_dist.data.sources import ArrayRows, NpyRows
+from psmds_dist.data.stored_points import is_dask, store_points
 
 Scratch = str | os.PathLike[str] | None
 
@@ -75,6 +77,9 @@ def points_input(points: Any, executor: Executor, *, scratch: Scratch = None) ->
         rows = open_table(points)
         executor.check_readable(rows)
         yield rows.verified()
+    elif is_dask(points):
+        check = partial(executor.check_writable, advice="pass scratch= a directory that all machines share")
+        yield store_points(points, scratch, executor.compute, check).verified()
     else:
         with _plain(points, executor, "float64", None, scratch) as table:
             yield table

@@ -150,7 +150,7 @@ class PatternSearchMDS(OnCluster):
         their own number of threads.
     scratch : path, default=None
         Directory, shared by all machines, for a temporary store when ``cluster`` is given and X is in memory.
-    checkpoint : path, default=None
+    checkpoint : path or URL, default=None
         Directory in which to keep, after epochs, where the run stands. What is kept goes when `fit` has ended well;
         a second live run is refused.
     resume : bool, default=False
@@ -434,7 +434,7 @@ class PatternSearchMDS(OnCluster):
 
         Parameters
         ----------
-        path : path
+        path : path or URL
             Where.
         overwrite : bool
             Whether an earlier result there is replaced.

@@ -71,7 +71,7 @@ def write_result(
 
     Parameters
     ----------
-    path : path
+    path : path or URL
         Directory of the group.
     result : Embedding
         The result.

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ from psmds_dist.solver.checkpoint import describe_run
 from psmds_dist.solver.progress import FILE, HEARTBEAT, Progress, read_progress
 from psmds_dist.utils.lease import has_ended, owner_of
 from psmds_dist.utils.remote import absolute
+from psmds_dist.utils.remote_paths import AnyPath, RemotePath, path_of
 from psmds_dist.utils.text import escaped
 
 SILENCE = 60.0
@@ -122,7 +122,7 @@ def read_status(target: str | os.PathLike[str]) -> RunStatus:
 
     Parameters
     ----------
-    target : path
+    target : path or URL
         The map or store, there or to come, or the directory of a checkpoint.
     """
     place = absolute(target)
@@ -132,15 +132,15 @@ def read_status(target: str | os.PathLike[str]) -> RunStatus:
     except DamagedDataError as error:
         return _of_states(place, folder, f"{error} ") or _of_target(place, str(error))
     if progress is not None:
-        return _of_run(place, Path(folder), progress)
+        return _of_run(place, path_of(folder), progress)
     return _of_states(place, folder) or _of_target(place)
 
 
 def _is_checkpoint(place: str) -> bool:
-    return os.path.isfile(os.path.join(place, FILE)) or bool(describe_run(place))
+    return (path_of(place) / FILE).exists() or bool(describe_run(place))
 
 
-def _of_run(place: str, folder: Path, progress: Progress) -> RunStatus:
+def _of_run(place: str, folder: AnyPath, progress: Progress) -> RunStatus:
     heard = _age(folder / FILE, progress.updated)
     ended = _running if progress.state == "running" else _ended
     state, summary = ended(place, progress, heard)
@@ -149,10 +149,10 @@ def _of_run(place: str, folder: Path, progress: Progress) -> RunStatus:
     return RunStatus(place, state, summary, heard, asdict(progress))
 
 
-def _age(path: Path, updated: float) -> float:
+def _age(path: AnyPath, updated: float) -> float:
     """Seconds since a file was written, by whichever clock tells less: those of two machines may differ."""
     with suppress(OSError):
-        updated = max(updated, path.stat().st_mtime)
+        updated = max(updated, path.modified() if isinstance(path, RemotePath) else path.stat().st_mtime)
     return max(0.0, time.time() - updated)
 
 
@@ -213,7 +213,7 @@ def _of_states(place: str, folder: str, note: str = "") -> RunStatus | None:
     facts = describe_run(folder)
     if not facts:
         return None
-    heard = min(_age(path, 0.0) for path in Path(folder).glob("*.npz"))
+    heard = min(_age(path, 0.0) for path in path_of(folder).glob("*.npz"))
     state = RunState.RUNNING if heard < SILENCE else RunState.WAITING
     advice = "" if state is RunState.RUNNING else "; continue with its command and --resume"
     summary = f"{note}A checkpoint was saved {describe_seconds(heard)} ago{advice}"

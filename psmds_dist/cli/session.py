@@ -14,7 +14,7 @@ from psmds_dist.cli.exits import Interrupted, Resumable, set_resume_hint
 from psmds_dist.cli.options import ClusterOptions, RunOptions
 from psmds_dist.cli.output import Print, notes_shown, print_note, status_printer
 from psmds_dist.core.errors import AlreadyComplete, InputError, StorageError
-from psmds_dist.utils.remote import require_local
+from psmds_dist.utils.remote import absolute, require_local
 
 if TYPE_CHECKING:
     from psmds_dist.core.executor import Executor
@@ -135,8 +135,7 @@ def open_checkpoint(target: str, run: RunOptions) -> tuple[DirectoryCheckpoint, 
     from psmds_dist.core.types import StopReason
     from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
-    require_local(target, "a map")
-    folder = f"{os.path.abspath(target)}.checkpoint"
+    folder = f"{absolute(target)}.checkpoint"
     _lock(target, folder)
     stored = attributes_at(target) if run.resume else {}
     partial_map = any(reason.resumable and reason == stored.get("stop_reason") for reason in StopReason)

@@ -21,6 +21,7 @@ from psmds_dist.data.points import Metric, Points, trying
 from psmds_dist.data.readers.npz import arrays_in
 from psmds_dist.data.sources import load_npy, open_npy, require_numeric
 from psmds_dist.data.sparse_points import SparsePoints, open_sparse
+from psmds_dist.data.stored_points import is_dask, store_points
 from psmds_dist.utils.pickling import PickledOnce
 
 HELD_BYTES = 500_000_000
@@ -154,14 +155,17 @@ def open_points(
     metric: str = "euclidean",
     options: Mapping[str, Any] | None = None,
     dtype: str = "float32",
+    *,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> Points | StreamedPoints | SparsePoints:
     """Open the distances between points, which are computed as rows are read.
 
     Parameters
     ----------
-    points : path, zarr.Array, or sparse matrix of SciPy
+    points : path, zarr.Array, dask.array.Array, or sparse matrix of SciPy
         Array of shape (n, d): a ``.npy`` file, or a Zarr array, of which features larger than memory are read piece by
-        piece; or a sparse matrix, also in a ``.npz`` file of `scipy.sparse.save_npz`; what is unlisted is zero.
+        piece; a Dask array, which is computed once into a temporary Zarr array; or a sparse matrix, also in a ``.npz``
+        file of `scipy.sparse.save_npz`; what is unlisted is zero.
     metric : str
         Name of a metric of `scipy.spatial.distance.cdist`; ``"haversine"``, great circles in km between latitudes and
         longitudes in degrees; or ``"tanimoto"`` for vectors of bits. Of sparse points: euclidean, sqeuclidean, cosine,
@@ -170,6 +174,8 @@ def open_points(
         Parameters of the metric, such as ``p`` for ``"minkowski"``, or ``radius`` for ``"haversine"``.
     dtype : {"float32", "float64"}
         Type of the distances to deliver; they are computed in float64.
+    scratch : path, optional
+        Directory for what a Dask array holds, shared by all machines that work.
 
     Returns
     -------
@@ -185,7 +191,8 @@ def open_points(
     is_path = isinstance(points, str | os.PathLike)
     if is_path and os.path.isfile(points) and not (begins_with(points, NPY) and _is_large(os.path.abspath(points))):
         return held.open_points(points, metric, options, dtype)
-    return _streamed(_table(points), Metric(metric, dict(options or {})), np.dtype(dtype))
+    table = store_points(points, scratch) if is_dask(points) else _table(points)
+    return _streamed(table, Metric(metric, dict(options or {})), np.dtype(dtype))
 
 
 def is_sparse(points: Any) -> bool:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
 
 from psmds_dist.core.arrays import is_frame
 from psmds_dist.core.sources import RowSource
@@ -127,7 +126,7 @@ def open_pairs(pairs: Any, *, ids: Sequence[str] | None = None, dtype: str = "fl
     >>> rows.ids
     ['a', 'b', 'c', 'd']
     """
-    if issparse(pairs):
+    if hasattr(pairs, "tocoo"):
         found, where = _of_sparse(pairs, ids), None
     elif isinstance(pairs, str | os.PathLike):
         found, where = _named(*_of_file(pairs), ids, os.fspath(pairs)), os.path.abspath(pairs)
@@ -268,6 +267,8 @@ def _order(names: Iterable[str]) -> list[str]:
 
 def _table(pairs: PairList, dtype: np.dtype[Any]) -> Any:
     """Known entries in compressed rows, with both orders of each pair that is listed in one."""
+    from scipy.sparse import csr_array  # late: importing SciPy takes longer than most starts
+
     known = ~np.isnan(pairs.t)
     keys, t = _distinct(pairs, pairs.i[known] * pairs.n + pairs.j[known], pairs.t[known])
     i, j = np.divmod(keys, pairs.n)

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from psmds_dist.core.types import Ints
 
@@ -60,6 +58,9 @@ class Components:
 
 def merge_labels(found: Sequence[Ints]) -> Ints:
     """Label points by the first of their component, where some labellings of this kind join them together."""
+    from scipy.sparse import coo_array  # late: importing SciPy takes longer than most starts
+    from scipy.sparse.csgraph import connected_components
+
     n = found[0].size
     ends: tuple[Any, Any] = (np.tile(np.arange(n), len(found)), np.concatenate(found))
     joined = coo_array((np.ones(ends[0].size, bool), ends), shape=(n, n))

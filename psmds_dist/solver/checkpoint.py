@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from psmds_dist.solver.state_file import (
     write_state,
 )
 from psmds_dist.utils.locks import claim_on, exclusive_lock, require_owner
-from psmds_dist.utils.remote import require_local
+from psmds_dist.utils.remote_paths import AnyPath, path_of
 
 Say = Callable[[str], object]
 
@@ -90,8 +89,8 @@ class CheckpointStream(ABC):
 class CheckpointStore(ABC):
     """Saved states of one run, in streams."""
 
-    folder: Path | None = None
-    """Directory of the states; None where nothing is saved."""
+    folder: AnyPath | None = None
+    """Directory or URL of the states; None where nothing is saved."""
 
     overwrite: bool = False
     """Whether another run's states are removed once the run begins."""
@@ -230,16 +229,16 @@ class DirectoryStream(CheckpointStream):
                 if self._checkpoint.belongs_here(identity):
                     yield arrays
 
-    def _of_this(self, paths: list[Path]) -> list[Path]:
+    def _of_this(self, paths: list[AnyPath]) -> list[AnyPath]:
         return [path for path in paths if stream_of(path) == self._name]
 
 
 class DirectoryCheckpoint(CheckpointStore):
-    """A directory for the states of one run; other files in it are left alone.
+    """A directory, or URL, for the states of one run; other files in it are left alone.
 
     Parameters
     ----------
-    folder : path
+    folder : path or URL
         Made when the first state is saved.
     resume : bool
         Whether to continue from what is there.
@@ -259,7 +258,7 @@ class DirectoryCheckpoint(CheckpointStore):
         directory.
     """
 
-    folder: Path
+    folder: AnyPath
 
     def __init__(
         self,
@@ -271,8 +270,7 @@ class DirectoryCheckpoint(CheckpointStore):
         say: Say = print,
         every: float = EVERY,
     ) -> None:
-        require_local(folder, "a checkpoint")
-        self.folder = Path(os.path.realpath(folder))
+        self.folder = path_of(folder)
         self.overwrite = overwrite
         self.finished = finished
         self.say = say
@@ -304,12 +302,12 @@ class DirectoryCheckpoint(CheckpointStore):
         """Whether there is something to continue from."""
         return any(self.states())
 
-    def candidates(self) -> list[Path]:
+    def candidates(self) -> list[AnyPath]:
         """Files that have the name of a state, the newest of a stream last; archives that are no states are none."""
         named = sorted((path for path in self.folder.glob("*.npz") if STATE.fullmatch(path.name)), key=order_of)
         return [path for path in named if not is_archive(path)]
 
-    def states(self) -> list[Path]:
+    def states(self) -> list[AnyPath]:
         """Files that were written as states, whole or damaged, the newest of a stream last."""
         return [path for path in self.candidates() if is_state(path, self._streams)]
 
@@ -369,7 +367,7 @@ class DirectoryCheckpoint(CheckpointStore):
         last = max(found, key=itemgetter(0), default=(0, None))
         return [identity for token, identity in found if token == last[0] or identity == last[1]]
 
-    def unlink(self, states: list[Path]) -> None:
+    def unlink(self, states: list[AnyPath]) -> None:
         """Remove states, but none of a later owner."""
         require_owner(self.folder)
         for path in states:
@@ -398,7 +396,7 @@ class DirectoryCheckpoint(CheckpointStore):
 
 def describe_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Facts of the run whose states a directory holds; empty where there are none."""
-    if not os.path.isdir(folder):
+    if not path_of(folder).is_dir():
         return {}
     checkpoint = DirectoryCheckpoint(folder, resume=True)
     states = {stream_of(path): order_of(path)[2] for path in checkpoint.states()}  # the newest comes last
@@ -425,7 +423,6 @@ def open_checkpoint(folder: str | os.PathLike[str] | None, resume: bool) -> Iter
             raise InputError("resume=True needs the directory of a checkpoint: give checkpoint, too.")
         yield NO_CHECKPOINT
         return
-    require_local(folder, "a checkpoint")
     with exclusive_lock(folder):
         yield DirectoryCheckpoint(folder, resume=bool(resume), say=partial(warnings.warn, stacklevel=2))
 

@@ -15,18 +15,18 @@ import socket
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Protocol
 
-from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError
+from psmds_dist.core.errors import AlreadyComplete, DamagedDataError, InputError, StorageError
 from psmds_dist.core.events import EpochEvent, Event, StageEvent
 from psmds_dist.core.executor import ClusterState
 from psmds_dist.core.types import StopReason
+from psmds_dist.utils.atomic import replace_unsynced
 from psmds_dist.utils.locks import is_lost
+from psmds_dist.utils.remote_paths import AnyPath, path_of
 
 FILE = "progress.json"
 """Name of the file in the directory of a checkpoint."""
@@ -233,18 +233,20 @@ def read_progress(folder: str | os.PathLike[str]) -> Progress | None:
     DamagedDataError
         When the file is not as it was written.
     """
-    path = Path(folder, FILE)
+    path = path_of(folder) / FILE
     try:
         with path.open("rb") as file:
             return Progress.from_text(file.read(MOST_BYTES).decode())
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except StorageError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0]
         raise DamagedDataError(f"{path} cannot be read ({reason}).") from None
 
 
-def remove_progress(folder: Path) -> None:
+def remove_progress(folder: AnyPath) -> None:
     """Remove the progress of a run, and leftovers of killed processes; files of others stay."""
     leftovers = [path for path in folder.glob(f".*-{FILE}") if UNFINISHED.fullmatch(path.name)]
     for path in [folder / FILE, *leftovers]:
@@ -253,7 +255,7 @@ def remove_progress(folder: Path) -> None:
                 path.unlink()
 
 
-def _is_ours(path: Path) -> bool:
+def _is_ours(path: AnyPath) -> bool:
     """Whether a file is missing, empty, or begins like the ones that this module writes."""
     try:
         with path.open("rb") as file:
@@ -269,7 +271,7 @@ class Checkpointed(Protocol):
     """What a recorder needs to know of a checkpoint."""
 
     @property
-    def folder(self) -> Path | None:
+    def folder(self) -> AnyPath | None:
         """Directory of the checkpoint; None where nothing is saved."""
 
     @property
@@ -445,14 +447,9 @@ class Recorder(NullRecorder):
         """
         if is_lost(self._path):
             return
-        fresh = self._path.with_name(f".{uuid.uuid4().hex[:12]}-{FILE}")
         with suppress(OSError):
-            fresh.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                fresh.write_text(text)
-                os.replace(fresh, self._path)
-            except OSError:
-                fresh.unlink(missing_ok=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_unsynced(self._path, text)
 
 
 def _with(progress: Progress, cluster: ClusterState) -> Progress:

@@ -11,13 +11,13 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from psmds_dist.core.errors import DamagedDataError
+from psmds_dist.core.errors import DamagedDataError, StorageError
 from psmds_dist.utils.atomic import atomic_file
+from psmds_dist.utils.remote_paths import AnyPath, RemotePath
 
 Arrays = Mapping[str, Any]
 """Arrays of any shape, scalars among them, by name."""
@@ -50,25 +50,25 @@ def state_name(stream: str, number: int, token: int = 0) -> str:
     return f"{stream}.{number:09d}.{token}.npz" if token else f"{stream}.{number:09d}.npz"
 
 
-def stream_of(path: Path) -> str:
+def stream_of(path: AnyPath) -> str:
     """Stream of the state that has the name of a file; empty where no state has such a name."""
     match = STATE.fullmatch(path.name) or UNFINISHED.fullmatch(path.name)
     return match[1] if match else ""
 
 
-def token_of(path: Path) -> int:
+def token_of(path: AnyPath) -> int:
     """Token of the owner who wrote a state; 0 if its name has none."""
     match = STATE.fullmatch(path.name) or UNFINISHED.fullmatch(path.name)
     return int(match[3] or 0) if match else 0
 
 
-def order_of(path: Path) -> tuple[str, int, int]:
+def order_of(path: AnyPath) -> tuple[str, int, int]:
     """Key that sorts states by stream, owner and number: the last of a stream counts."""
     stream, number, token = STATE.fullmatch(path.name).groups()  # type: ignore[union-attr]
     return stream, int(token or 0), int(number)
 
 
-def is_state(path: Path, streams: Collection[str] = ()) -> bool:
+def is_state(path: AnyPath, streams: Collection[str] = ()) -> bool:
     """Whether a file is a state, whole or damaged.
 
     Empty files and those of zeros are, where they have the names of states of the given ``streams``, or of states that
@@ -81,12 +81,12 @@ def is_state(path: Path, streams: Collection[str] = ()) -> bool:
     return _mark(stream) in edges or (is_blank and (stream in streams or path.name.startswith(".")))
 
 
-def is_archive(path: Path) -> bool:
+def is_archive(path: AnyPath) -> bool:
     """Whether a file is an archive but no state, or is not there any more."""
     return _edges(path).startswith(ZIP)
 
 
-def write_state(path: Path, identity: Identity, arrays: Arrays) -> None:
+def write_state(path: AnyPath, identity: Identity, arrays: Arrays) -> None:
     """Write a state, which is found whole or not at all."""
     contents: dict[str, Any] = {IDENTITY + stream_of(path): np.array(json.dumps(identity)), **arrays}
     with atomic_file(path) as fresh, fresh.open("w+b") as file:
@@ -97,7 +97,7 @@ def write_state(path: Path, identity: Identity, arrays: Arrays) -> None:
         file.write(digest)
 
 
-def read_state(path: Path) -> tuple[Any, Arrays]:
+def read_state(path: AnyPath) -> tuple[Any, Arrays]:
     """Identity of the run that a state belongs to, and its arrays.
 
     Raises
@@ -115,9 +115,11 @@ def _mark(stream: str) -> bytes:
     return f"{IDENTITY}{stream}.npy".encode()
 
 
-def _edges(path: Path) -> bytes:
+def _edges(path: AnyPath) -> bytes:
     """Both ends of a file; where it is none, or has been removed, those of an archive that is no state."""
     try:
+        if isinstance(path, RemotePath):
+            return path.edges(EDGE)
         with path.open("rb") as file:
             head = file.read(EDGE)
             file.seek(max(len(head), os.fstat(file.fileno()).st_size - EDGE))
@@ -132,7 +134,7 @@ def _digest(file: IO[bytes]) -> bytes:
     return hashlib.file_digest(file, DIGEST).digest()  # type: ignore[arg-type]
 
 
-def _read(path: Path) -> Arrays:
+def _read(path: AnyPath) -> Arrays:
     try:
         with path.open("rb") as file:
             if file.read(DIGEST_BYTES) != _digest(file):
@@ -140,6 +142,8 @@ def _read(path: Path) -> Arrays:
             file.seek(DIGEST_BYTES)
             with np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
+    except StorageError:  # no server answers: nothing is known of the state
+        raise
     except (OSError, ValueError) as error:
         raise DamagedDataError(f"{path} is damaged ({_first_line(error)}).") from None
 

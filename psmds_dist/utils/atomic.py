@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 from psmds_dist.core.errors import OwnershipLost, StorageError
 from psmds_dist.utils.lease import owner_of
 from psmds_dist.utils.locks import exclusive_lock, require_owner
+from psmds_dist.utils.remote_paths import AnyPath, RemotePath
 
 SIBLING = re.compile(r"(new|old)-[0-9a-f]{12}")
 """Suffix of directories that are not complete yet, or are being removed."""
@@ -49,8 +51,13 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of a new file, which is synced and renamed to ``path`` when the block succeeds.
 
-    A ``path`` that is not a regular file, such as ``/dev/stdout``, is yielded itself.
+    A ``path`` that is not a regular file, such as ``/dev/stdout``, is yielded itself; to a `RemotePath` the file is
+    uploaded.
     """
+    if isinstance(path, RemotePath):
+        with _uploaded(path) as fresh:
+            yield fresh
+        return
     place = Path(os.path.realpath(path))
     plain = place.is_file() or not place.exists()
     if not place.parent.is_dir():
@@ -68,6 +75,31 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise StorageError(f"{os.fspath(path)} cannot be written: {error.strerror or error}.") from None
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _uploaded(path: RemotePath) -> Iterator[Path]:
+    """Yield the path of a temporary file, which becomes an object when the block succeeds."""
+    with tempfile.TemporaryDirectory(prefix="psmds-") as folder:
+        fresh = Path(folder, path.name)
+        yield fresh
+        require_owner(path)
+        path.upload(fresh)
+        require_owner(path)
+
+
+def replace_unsynced(path: AnyPath, text: str) -> None:
+    """Replace a file, for readers at once; what a crash of the machine leaves does not matter."""
+    if isinstance(path, RemotePath):
+        path.write_bytes(text.encode())
+        return
+    fresh = path.with_name(f".{uuid.uuid4().hex[:12]}-{path.name}")
+    try:
+        fresh.write_text(text)
+        os.replace(fresh, path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Credentials are read by obstore from the environment of each process, and are pa
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -30,6 +31,16 @@ CREDENTIALS = {
 }
 """Schemes of URLs that obstore reads, and the variables of the environment that it takes credentials from."""
 
+_ENDPOINT = ("AZURE_STORAGE_ENDPOINT",)
+ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "gs": ("STORAGE_EMULATOR_HOST",),
+    "az": _ENDPOINT,
+    "abfs": _ENDPOINT,
+    "abfss": _ENDPOINT,
+}
+"""Variables that name another server than that of the provider, as its own tools and obstore call them."""
+
 PATIENCE = 180.0
 """Seconds for which a request that fails is repeated, unless the variable PSMDS_RETRY_SECONDS says otherwise."""
 
@@ -45,7 +56,8 @@ _REFUSED = re.compile(r"status code: (3\d\d|4(?!08|29)\d\d)")
 
 def is_url(path: Any) -> bool:
     """Whether a path is a URL that obstore reads."""
-    return isinstance(path, str) and path.partition("://")[0] in CREDENTIALS and "://" in path
+    place = os.fspath(path) if isinstance(path, os.PathLike) else path
+    return isinstance(place, str) and place.partition("://")[0] in CREDENTIALS and "://" in place
 
 
 def is_read_only(url: str) -> bool:
@@ -69,8 +81,8 @@ def require_local(path: Any, what: str) -> None:
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """Absolute path of a file or directory; a URL as it is."""
-    return os.fspath(path) if is_url(path) else os.path.abspath(path)
+    """Absolute path of a file or directory; a URL without slashes at its end."""
+    return os.fspath(path).rstrip("/") if is_url(path) else os.path.abspath(path)
 
 
 def parent_of(place: str) -> str:
@@ -94,12 +106,19 @@ def open_objects(url: str) -> Any:
             f"{CREDENTIALS[parts.scheme] or 'none, since HTTP is read without credentials'}."
         )
     obstore = extra("obstore.store", "remote", url)
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or url
+    endpoint = next(filter(None, map(os.environ.get, ENDPOINTS.get(parts.scheme, ()))), url)
     options = {"allow_http": endpoint.startswith("http://"), "timeout": TIMEOUT}
+    config = _of_emulator(endpoint) if parts.scheme == "gs" and endpoint != url else None
     try:
-        return obstore.from_url(url, client_options=options, retry_config={"max_retries": 0})
+        return obstore.from_url(url, config=config, client_options=options, retry_config={"max_retries": 0})
     except failures() as error:
         raise InputError(f"{url} cannot be opened ({told(error)}); check the URL{_variables(url)}.") from None
+
+
+def _of_emulator(address: str) -> dict[str, str]:
+    """Settings for a server that speaks like that of Google, and asks for no credentials."""
+    nobody = {"client_email": "", "private_key": "", "private_key_id": ""}
+    return {"service_account_key": json.dumps({"gcs_base_url": address, "disable_oauth": True, **nobody})}
 
 
 def failures() -> tuple[type[Exception], ...]:

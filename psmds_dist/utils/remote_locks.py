@@ -47,7 +47,7 @@ class RemoteClaim(Claim):
         with suppress(*_lost_races(), OSError):
             found, version = _read(self.file)
             if found == self.owner:
-                _put(self.file, self.owner, count, {"e_tag": version})
+                _put(self.file, self.owner, count, version)
 
     def _found(self) -> Owner | None:
         """Owner in the lock object; None if there is none. Where it cannot be read nothing can be written either."""
@@ -64,8 +64,13 @@ _HELD: dict[str, tuple[int, RemoteClaim]] = {}
 
 
 def remote_claim_on(url: str) -> RemoteClaim | None:
-    """Claim of this process on a URL; None without one."""
-    return _HELD[url.rstrip("/")][1] if url.rstrip("/") in _HELD else None
+    """Claim of this process on a URL, or on one above it; None without one."""
+    place = url.rstrip("/")
+    while not place.endswith("/"):  # what is left in the end is the scheme
+        if place in _HELD:
+            return _HELD[place][1]
+        place = parent_of(place)
+    return None
 
 
 @contextmanager
@@ -112,11 +117,11 @@ def _lock_of(place: str) -> str:
 
 def _take(place: str, file: str) -> RemoteClaim:
     """Become the owner, or fail and name the one that is."""
-    owner, mode = Owner.current(), "create"
+    owner = Owner.current()
     version: Any = None
     for _ in range(ATTEMPTS):
         with suppress(*_lost_races()):
-            _put(file, owner, 0, {"e_tag": version} if version else mode)
+            _put(file, owner, 0, version or "create")
             return RemoteClaim(place, file, owner)
         with suppress(FileNotFoundError):  # given up meanwhile
             version = None
@@ -156,12 +161,13 @@ def _version(file: str) -> Any:
     return None
 
 
-def _read(file: str) -> tuple[Owner, Any]:
-    """Owner in a lock object, and the version of the object."""
+def _read(file: str) -> tuple[Owner, dict[str, Any]]:
+    """Owner in a lock object, and the version of the object: S3 and Azure compare its tag, GCS its generation."""
     obstore = extra("obstore", "remote", file)
     objects, name = _object(file)
     answer = patiently(file, lambda: obstore.get(objects, name))
-    return Owner.parse(bytes(answer.bytes())), answer.meta["e_tag"]
+    version = {name: answer.meta[name] for name in ("e_tag", "version") if answer.meta[name] is not None}
+    return Owner.parse(bytes(answer.bytes())), version
 
 
 def _put(file: str, owner: Owner, count: int, mode: Any) -> None:

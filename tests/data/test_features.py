@@ -1,5 +1,9 @@
 """Points that are read piece by piece, and sparse ones, compared with SciPy."""
 
+import gc
+import pickle
+
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -7,8 +11,9 @@ from scipy import sparse
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from landmarks import LandmarkMDS
-from psmds_dist import InputError, open_points
-from psmds_dist.data import features
+from psmds_dist import InputError, build, open_points, open_rows
+from psmds_dist.data import features, stored_points
+from psmds_dist.executor import InProcessExecutor
 from tests.cli.commands import run
 from tests.conformance.sources import SourceSuite
 
@@ -147,3 +152,75 @@ def test_a_point_that_is_not_finite_is_named_when_it_is_read(tmp_path):
     source = open_points(in_zarr(tmp_path, with_nan(dense())))
     with pytest.raises(InputError, match="point 5 has NaN or infinite features"):
         source.take(np.arange(N))
+
+
+def test_points_of_dask_are_computed_once_and_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored_points, "CHUNK_BYTES", 8 * 6 * 7)
+    monkeypatch.setattr(features, "PIECE_BYTES", 8 * 6 * 20)
+    points, computed = dense().astype("float32"), []
+    points[:7] = 0  # a chunk of zeros is written, too
+
+    def block(part):
+        computed.append(len(part))
+        return part
+
+    lazy = da.from_array(points, chunks=(16, 4)).rechunk((16, 6)).map_blocks(block, dtype="f4", meta=np.empty((0, 0)))
+    source = open_points(lazy, "cityblock", dtype="float64", scratch=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    found = np.empty((N, N))
+    source.verified().read(0, N, found)
+    np.testing.assert_array_equal(found, cdist(points.astype("f8"), points.astype("f8"), "cityblock"))
+    np.testing.assert_array_equal(found, found.T)
+    assert sum(computed) == N
+    assert len(list((folder / "points.zarr" / "c").iterdir())) == -(-N // 7)
+    sent = pickle.loads(pickle.dumps(source))
+    del source
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="point 0 has NaN"):  # zeros would be points
+        sent.read(0, 1, found)
+
+
+def test_the_array_stays_as_long_as_anything_reads_it(tmp_path):
+    source = open_points(da.from_array(dense(), chunks=20), scratch=tmp_path).verified()
+    gc.collect()
+    build(source, tmp_path / "d.zarr", InProcessExecutor())
+    rows = open_rows(tmp_path / "d.zarr")
+    found = np.empty((N, N), "f4")
+    rows.read(0, N, found)
+    np.testing.assert_allclose(found, squareform(pdist(dense())), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("points", "told"),
+    [
+        (lambda: da.ones(9), r"of shape \(9,\), but need shape \(n, d\)"),
+        (lambda: da.ones((9, 2))[da.ones(9) > 0], "unknown shape: call its compute_chunk_sizes"),
+        (lambda: da.ones((9, 2), dtype=complex), "of complex128, but need floats or integers"),
+    ],
+)
+def test_what_is_no_points_of_dask_is_told_before_it_is_computed(points, told, tmp_path):
+    with pytest.raises(InputError, match=told):
+        open_points(points(), scratch=tmp_path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="cannot be written to: No such file"):
+        open_points(da.ones((9, 2)), scratch=tmp_path / "nowhere")
+
+
+def test_landmarks_of_points_of_dask_are_those_of_the_same_array(client):
+    how = {"metric": "euclidean", "n_landmarks": 12, "random_state": 0, "evaluate": False}
+    lazy = da.from_array(dense(), chunks=(25, 3))
+    expected = LandmarkMDS(**how).fit(dense())
+    for more in ({}, {"cluster": client}):
+        found = LandmarkMDS(**how, **more).fit(lazy)
+        np.testing.assert_array_equal(found.embedding_, expected.embedding_)
+
+
+class TestStoredPoints(TestStreamed):
+    @pytest.fixture
+    def source(self, tmp_path):
+        return open_points(da.from_array(dense(), chunks=(30, 2)), scratch=tmp_path)
+
+    @pytest.fixture
+    def different(self, tmp_path):
+        return open_points(da.from_array(dense(1), chunks=(30, 2)), scratch=tmp_path)

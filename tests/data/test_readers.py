@@ -20,8 +20,9 @@ from scipy import sparse
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import InputError, PatternSearchMDS, open_rows
+from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.data.opening import open_matrix
-from psmds_dist.data.readers import cells, table, triangle, unpacked
+from psmds_dist.data.readers import cells, hdf5, table, triangle, unpacked
 from psmds_dist.data.readers import matrix as reading_text
 from psmds_dist.data.readers.text import TextFile
 from psmds_dist.data.store import describe
@@ -750,3 +751,54 @@ EOF
 def test_faults_of_tables_of_tsplib_are_told(tmp_path, fields, told):
     with pytest.raises(InputError, match=told):
         open_matrix(written(tmp_path, tsplib(matrix_of(3), "UPPER_ROW", 7, **fields)))
+
+
+def endless(content):
+    """A file of HDF5 in which the library never finds the end of a text."""
+    at = content.index(b"GCOL") + 24  # size of the first one
+    return content[:at] + b"\x64" + content[at + 1 :]
+
+
+def test_a_file_in_which_hdf5_loops_forever_is_damaged(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    monkeypatch.setattr(hdf5, "LOOK_SECONDS", 2)
+    path = tmp_path / "m.h5"
+    with h5py.File(path, "w") as file:
+        file["matrix"] = squareform([1.0, 2.0, 2.5])
+        file["order"] = ["a", "b", "c"]
+    assert open_matrix(path).ids == ["a", "b", "c"]
+    path.write_bytes(endless(path.read_bytes()))
+    with pytest.raises(DamagedDataError, match=r"m.h5 is damaged \(in the HDF5 library there is no end in 2 s\)"):
+        open_matrix(path)
+
+
+@pytest.mark.parametrize("name", ["matrix/order", "obsp/d/indices"])
+def test_damage_behind_what_is_opened_is_told_in_a_sentence(tmp_path, name):
+    """Names in texts of variable length, and a sparse matrix, are read late; their checksums are tested then."""
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "m.h5"
+    with h5py.File(path, "w") as file:
+        if name == "matrix/order":
+            file["matrix"] = squareform([1.0, 2.0, 2.5])
+            file["order"] = ["a", "b", "c"]
+        else:
+            group = file.create_group("obsp/d")
+            group.attrs["shape"] = (3, 3)
+            group["data"], group["indptr"] = np.ones(6), [0, 2, 4, 6]
+            group.create_dataset("indices", data=[1, 2, 0, 2, 0, 1], chunks=(6,), fletcher32=True)
+    content = path.read_bytes()
+    wanted = b"GCOL" if name == "matrix/order" else np.array([1, 2, 0, 2, 0, 1]).tobytes()
+    path.write_bytes(content.replace(wanted, b"X" + wanted[1:]))
+    with pytest.raises(DamagedDataError, match="m.h5.* is damaged or cut short"):
+        build(open_matrix(path), tmp_path / "store", InProcessExecutor())
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("flip", [(b"ids.npy", 2, 16), (b"matrix.npy", -13, 1)])
+def test_a_directory_that_hides_the_names_of_an_archive_is_damaged(tmp_path, flip):
+    np.savez(tmp_path / "m.npz", matrix=matrix_of(4), ids=np.array(list("abcd")))
+    content, (name, place, bit) = bytearray((tmp_path / "m.npz").read_bytes()), flip
+    content[content.rindex(name) + place] ^= bit
+    (tmp_path / "m.npz").write_bytes(content)
+    with pytest.raises(DamagedDataError, match="m.npz is damaged"):
+        open_matrix(str(tmp_path / "m.npz"))

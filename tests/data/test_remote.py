@@ -10,11 +10,14 @@ import pytest
 import zarr
 from scipy.spatial.distance import pdist, squareform
 
-from psmds_dist import InputError, StorageError, build, open_points, open_rows
+from psmds_dist import InputError, PatternSearchMDS, StorageError, build, open_points, open_rows
+from psmds_dist.api.watch import RunState, read_status
 from psmds_dist.cli.session import require_output
-from psmds_dist.data.store import create, describe, read_result, unfinished_at, write_result
+from psmds_dist.data.store import create, describe, read_result, results, unfinished_at, write_result
 from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.executor.local import InProcessExecutor
+from psmds_dist.solver.checkpoint import DirectoryCheckpoint, describe_run
+from psmds_dist.solver.state_file import read_state
 from psmds_dist.utils import lease
 from psmds_dist.utils.locks import exclusive_lock
 from psmds_dist.utils.remote import Attempts, Outage, open_objects, patiently_async
@@ -257,15 +260,6 @@ def test_what_is_not_there_is_told_at_once(s3, few):
         build(open_points(few), f"s3://{BUCKET}", InProcessExecutor(1))
 
 
-def test_maps_and_checkpoints_are_written_to_local_directories(tmp_path):
-    with pytest.raises(InputError, match="^s3://b/map is a URL, but a map is written to a local directory"):
-        write_result("s3://b/map", {}, {})
-    from psmds_dist import PatternSearchMDS
-
-    with pytest.raises(InputError, match="a checkpoint is written to a local directory"):
-        PatternSearchMDS(checkpoint="s3://b/map.checkpoint").fit(squareform(pdist(np.eye(5))))
-
-
 def test_files_are_written_to_local_directories():
     with pytest.raises(InputError, match="^s3://b/map.csv is a URL, but a file is written to a local directory"):
         require_output("s3://b/map.csv", overwrite=True)
@@ -319,9 +313,115 @@ def test_stores_and_arrays_are_read_by_plain_http(tmp_path, points, values):
             open_rows(f"{root}/group.zarr")
 
 
-def test_a_map_that_was_copied_to_a_url_is_read_there(s3, bucket, tmp_path):
-    write_result(tmp_path / "map", {"embedding": np.arange(6.0).reshape(3, 2)}, {"a": 1}, ["x", "y", "z"])
-    RemoteStore(f"{bucket}/map", read_only=False).upload(tmp_path / "map", last="zarr.json")
-    arrays, attributes, ids = read_result(f"{bucket}/map")
-    assert (arrays["embedding"] == np.arange(6.0).reshape(3, 2)).all()
+ARRAYS = {"embedding": np.arange(6.0).reshape(3, 2)}
+
+
+def test_a_map_is_written_at_a_url_and_replaced_on_request_alone(bucket):
+    write_result(f"{bucket}/map", ARRAYS, {"a": 1}, ["x", "y", "z"])
+    arrays, attributes, ids = read_result(f"{bucket}/map/")
+    assert (arrays["embedding"] == ARRAYS["embedding"]).all()
     assert (attributes["a"], ids) == (1, ["x", "y", "z"])
+    with pytest.raises(InputError, match="already holds a result; choose another path or use overwrite=True"):
+        write_result(f"{bucket}/map", ARRAYS, {"a": 2})
+    write_result(f"{bucket}/map", ARRAYS, {"a": 3}, overwrite=True)
+    assert read_result(f"{bucket}/map")[1:] == ({"a": 3}, None)
+    obstore.put(open_objects(bucket), "map/notes.txt", b"mine")
+    with pytest.raises(InputError, match="contains notes.txt, which psmds did not write"):
+        write_result(f"{bucket}/map", ARRAYS, {}, overwrite=True)
+    assert sorted(objects(bucket)) == [
+        "map/embedding/c/0/0",
+        "map/embedding/zarr.json",
+        "map/notes.txt",
+        "map/zarr.json",
+    ]
+
+
+def test_a_map_that_was_copied_to_a_url_is_read_there(s3, bucket, tmp_path):
+    write_result(tmp_path / "map", ARRAYS, {"a": 1})
+    RemoteStore(f"{bucket}/map", read_only=False).upload(tmp_path / "map", last="zarr.json")
+    assert read_result(f"{bucket}/map")[1] == {"a": 1}
+
+
+def test_a_map_whose_server_is_gone_is_saved_on_this_machine(s3, bucket, monkeypatch, tmp_path):
+    monkeypatch.setenv("PSMDS_RETRY_SECONDS", "0.1")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with line_to(s3) as line, s3_environment(line.port):
+        monkeypatch.setattr(RemoteStore, "remove_all", lambda store: line.cut())  # after all that is checked before
+        with pytest.raises(StorageError, match=r"could not be reached for .*; the result was saved in .*psmds-"):
+            write_result(f"{bucket}/map", ARRAYS, {"a": 1})
+        line.restore()
+    (saved,) = tmp_path.glob("psmds-*")
+    assert read_result(saved)[1] == {"a": 1}
+
+
+def test_a_map_that_is_replaced_while_it_is_read_is_read_again(bucket, monkeypatch):
+    write_result(f"{bucket}/map", ARRAYS, {"a": 1})
+    read, seen = results._read, []
+
+    def replaced(place):
+        found = read(place)
+        if not seen:
+            write_result(place, ARRAYS, {"a": 2}, overwrite=True)
+        seen.append(found[1])
+        return found
+
+    monkeypatch.setattr(results, "_read", replaced)
+    assert read_result(f"{bucket}/map")[1] == {"a": 2}
+    assert seen == [{"a": 1}, {"a": 2}]
+
+
+def test_an_interrupted_fit_goes_on_from_a_url_to_the_same_bits(bucket, values, monkeypatch):
+    monkeypatch.setitem(DirectoryCheckpoint.__init__.__kwdefaults__, "every", 0.0)
+    folder = f"{bucket}/run.checkpoint"
+
+    def stop(event):
+        if event.epoch == 4:
+            raise RuntimeError("enough")
+
+    whole = PatternSearchMDS(random_state=3).fit(values)
+    cut = PatternSearchMDS(random_state=3, checkpoint=folder, on_epoch=stop)
+    with pytest.raises(RuntimeError, match="enough"):
+        cut.fit(values)
+    assert any(name.endswith(".npz") for name in objects(folder))
+    assert describe_run(folder)["newest states"]
+    status = read_status(folder)
+    assert (status.state, status.facts["epoch"]) == (RunState.FAILED, 4)
+    with pytest.raises(InputError, match=f"{folder} holds the checkpoint of an unfinished run"):
+        cut.fit(values)
+    resumed = cut.set_params(on_epoch=None, resume=True).fit(values)
+    np.testing.assert_array_equal(resumed.embedding_, whole.embedding_)
+    assert not objects(folder)
+
+
+def test_a_damaged_state_at_a_url_is_skipped_and_removed(bucket):
+    said = []
+    kept = DirectoryCheckpoint(f"{bucket}/kept", every=0, say=said.append)
+    kept.attach({"a": 1})
+    for number in (1, 2):
+        kept.stream("solve").save(number, lambda number=number: {"x": np.full(3, number)})
+    newest = kept.folder / "solve.000000002.npz"
+    with newest.open() as file:
+        newest.write_bytes(file.read()[:-1] + b"?")
+    assert (kept.stream("solve").last()["x"] == 1).all()
+    assert "solve.000000002.npz is damaged" in said[0]
+    kept.remove()
+    assert not objects(kept.folder.url)
+
+
+def test_a_server_that_is_gone_is_not_taken_for_damage(s3, bucket, monkeypatch):
+    kept = DirectoryCheckpoint(f"{bucket}/kept", every=0)
+    kept.attach({"a": 1})
+    kept.stream("solve").save(1, lambda: {"x": np.arange(3)})
+    obstore.put(open_objects(bucket), "kept/other.000000001.npz", b"PK\x03\x04 of somebody else")
+    monkeypatch.setenv("PSMDS_RETRY_SECONDS", "0.1")
+    with line_to(s3) as line, s3_environment(line.port):
+        line.cut()
+        with pytest.raises(StorageError, match="could not be reached"):
+            DirectoryCheckpoint(f"{bucket}/kept", resume=True)
+        with pytest.raises(StorageError, match="could not be reached"):
+            read_state(kept.folder / "solve.000000001.npz")
+        with pytest.raises(StorageError, match="could not be reached"):
+            read_status(f"{bucket}/kept")
+    assert (kept.stream("solve").last()["x"] == np.arange(3)).all()
+    kept.remove()
+    assert sorted(objects(f"{bucket}/kept")) == ["other.000000001.npz"]

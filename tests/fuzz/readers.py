@@ -2,7 +2,8 @@
 
 What a damaged text means is told by parsers of a few lines here, on `csv` and `float`, that know how the file was
 written; NumPy and h5py tell it of binary files. A store must hold the matrix that was written, or what they make of the
-damaged file. Whatever happens, nothing stays beside a file that was refused.
+damaged file. Whatever happens, nothing stays beside a file that was refused. HDF5 is read in another process, with a
+time limit.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
+import numcodecs
 import numpy as np
+import zstandard
 from scipy import sparse
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist.data.opening import open_matrix
+from psmds_dist.data.readers import hdf5 as hdf5_reader
 from psmds_dist.data.store import open_rows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.build import build
+from tests.fuzz.aside import aside
 from tests.fuzz.choosing import Chooser, seldom
 from tests.fuzz.judging import FuzzFailure, judged
 from tests.fuzz.oracle import Verdict
@@ -65,8 +70,8 @@ class Made:
     delimiter: str = ""
     """Of a text file that can be damaged by lines and cells."""
 
-    damages: tuple[Damage, ...] = ()
-    """What can be done to it; by default everything."""
+    aside: bool = False
+    """Whether it is read in another process, as its library might loop or crash."""
 
 
 # what is written -----------------------------------------------------------------------------------------------------
@@ -229,7 +234,8 @@ def pairs(choose: Chooser, matrix: np.ndarray) -> Made:
     ]
 
     def parse(content: bytes) -> Found:
-        rows = [line for line in _csv(content, delimiter) if any(cell.strip() for cell in line)]
+        lines = [line.split() for line in _lines(content)] if delimiter == " " else _csv(content, delimiter)
+        rows = [line for line in lines if any(cell.strip() for cell in line)]
         listed: dict[tuple[str, str], float] = {}
         for first, second, value in rows:
             if first.startswith("#"):
@@ -323,19 +329,108 @@ def of_r(choose: Chooser, matrix: np.ndarray) -> Made:
 
 
 def hdf5(choose: Chooser, matrix: np.ndarray) -> Made:
-    """A file of UniFrac, which can be cut short only: the library may loop in a damaged one, and tests no checksums."""
-    file, names = io.BytesIO(), _names(choose, len(matrix), QUOTED)
+    """A file of UniFrac."""
+    names = [name.encode() for name in _names(choose, len(matrix), QUOTED)]
+    with _hdf5(choose) as (file, written):
+        written["matrix"] = matrix
+        written["order"] = names if choose.pick([True, False]) else np.array(names)
+    return Made("HDF5", file.getvalue(), _of_hdf5, aside=True)
+
+
+def hdf5_in_chunks(choose: Chooser, matrix: np.ndarray) -> Made:
+    """A data set of HDF5 in chunks, with or without checksums."""
+    options = choose.pick([{}, {"fletcher32": True}, {"compression": "gzip"}, {"compression": "lzf", "shuffle": True}])
+    with _hdf5(choose) as (file, written):
+        chunks = choose.number(1, min(3, len(matrix))), len(matrix)
+        written.create_dataset("distances", data=matrix, chunks=chunks, **options)
+    return Made(f"HDF5 in chunks, {options}", file.getvalue(), _of_hdf5, aside=True)
+
+
+def anndata(choose: Chooser, matrix: np.ndarray) -> Made:
+    """A file of AnnData with pairs of its observations, dense or sparse."""
+    n = len(matrix)
+    with _hdf5(choose) as (file, written):
+        written.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+        written["X"] = np.ones((n, 2))
+        obs = written.create_group("obs")
+        obs.attrs.update({"encoding-type": "dataframe", "_index": "cell", "column-order": ["mass"]})
+        obs["cell"], obs["mass"] = _names(choose, n, QUOTED), np.arange(n)
+        pairs = written.create_group("obsp")
+        if sparsely := choose.pick([True, False]):
+            _write_sparse(choose, pairs.create_group("distances"), matrix)
+        else:
+            pairs["distances"] = matrix
+    return Made(f"AnnData, {'sparse' if sparsely else 'dense'}", file.getvalue(), _of_anndata, aside=True)
+
+
+def _write_sparse(choose: Chooser, group: Any, matrix: np.ndarray) -> None:
+    entries = sparse.csr_array(matrix)
+    group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": matrix.shape})
+    for name in ("data", "indices", "indptr"):
+        group.create_dataset(name, data=getattr(entries, name), **choose.pick([{}, {"compression": "gzip"}]))
+
+
+@contextmanager
+def _hdf5(choose: Chooser) -> Iterator[tuple[io.BytesIO, Any]]:
+    """Write a file in memory."""
+    file = io.BytesIO()
+    with h5py.File(file, "w", libver=choose.pick(["earliest", "latest"])) as written:
+        yield file, written
+
+
+def _of_hdf5(content: bytes) -> Found:
+    with h5py.File(io.BytesIO(content)) as file:
+        (values,) = [node[()] for node in file.values() if len(node.shape) == 2]
+        return Found(values, _texts(file, "order", len(values)))
+
+
+def _of_anndata(content: bytes) -> Found:
+    with h5py.File(io.BytesIO(content)) as file:
+        (node,) = file["obsp"].values()
+        values = node[()] if isinstance(node, h5py.Dataset) else _scattered(node)
+        return Found(values, _texts(file["obs"], file["obs"].attrs["_index"], len(values)))
+
+
+def _texts(group: Any, name: str, n: int) -> list[str] | None:
+    """Names of points; None where damage has hidden them."""
+    if name not in group or group[name].shape != (n,):
+        return None
+    return [text.decode() if isinstance(text, bytes) else str(text) for text in group[name][()].tolist()]
+
+
+def _scattered(group: Any) -> np.ndarray:
+    """A sparse matrix, entry by entry."""
+    ends, columns, values = (group[name][()].tolist() for name in ("indptr", "indices", "data"))
+    found = np.full(group.attrs["shape"], np.nan)
+    np.fill_diagonal(found, 0)
+    for row, (start, end) in enumerate(pairwise(ends)):
+        for k in range(start, end):
+            found[row, columns[k]] = values[k]
+    return found
+
+
+def archive(choose: Chooser, matrix: np.ndarray) -> Made:
+    """A compressed table."""
+    inside = table(choose, matrix)
+    packed = {"gzip": (gzip.compress, gzip.decompress), "bz2": (bz2.compress, bz2.decompress)}
+    packed |= {"xz": (lzma.compress, lzma.decompress), "zstd": (_zstd(choose), numcodecs.Zstd().decode)}
+    kind = choose.pick([*packed, "zstd"])
+    compress, decompress = packed[kind]
 
     def parse(content: bytes) -> Found:
-        with h5py.File(io.BytesIO(content)) as found:
-            return Found(found["matrix"][:], [name.decode() for name in found["order"][:]])
+        return inside.parse(bytes(decompress(content)))
 
-    with h5py.File(file, "w") as written:
-        written["matrix"], written["order"] = matrix, [name.encode() for name in names]
-    return Made("HDF5", file.getvalue(), parse, damages=(cut_short,))
+    return Made(f"{inside.kind}, {kind}", compress(inside.content), parse)
 
 
-FORMATS = (table, table, table, phylip, phylip, strict, of_r, tsplib, pairs, npy, npz, hdf5)
+def _zstd(choose: Chooser) -> Callable[[bytes], bytes]:
+    """A compressor of zstd, as its command writes or as libraries do."""
+    checksum, size = choose.pick([True, False]), choose.pick([True, False])
+    return zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=size).compress
+
+
+FORMATS = (table, table, table, phylip, phylip, strict, of_r, tsplib, pairs, npy, npz, hdf5, hdf5_in_chunks)
+FORMATS += (anndata, archive)
 
 # how it is damaged ---------------------------------------------------------------------------------------------------
 
@@ -476,13 +571,15 @@ def as_meant(choose: Chooser, made: Made) -> tuple[str, bytes]:
     """The same in another form: line ends, a byte order mark, empty lines, none at the end, compressed."""
     content, told = made.content, []
     if made.delimiter:
-        compress = choose.pick([gzip.compress, bz2.compress, lzma.compress])
+        pack, compress = choose.pick(
+            [("gzip", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zstd", _zstd(choose))]
+        )
         forms: list[tuple[str, Callable[[bytes], bytes]]] = [
             ("\\r\\n", lambda text: text.replace(b"\n", b"\r\n")),
             ("a byte order mark", lambda text: b"\xef\xbb\xbf" + text),
             ("no last line end", lambda text: text.rstrip(b"\n") if made.kind != "PHYLIP, upper" else text),
             ("empty lines", lambda text: text + b"\n\n"),
-            (compress.__module__, compress),
+            (pack, compress),
         ]
         for name, change in forms:
             if choose.number(1, 5) == 5:
@@ -494,6 +591,17 @@ def as_meant(choose: Chooser, made: Made) -> tuple[str, bytes]:
 # what comes of it ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Case:
+    """A file and what is to come of it."""
+
+    content: bytes
+    made: Made
+    written: Found
+    verdict: Verdict
+    story: str
+
+
 def read_file(choose: Chooser, folder: Path) -> str:
     """A file into a store, by its content or by the name of its format."""
     n = seldom(choose, choose.number(3, 7), [1, 2, 12], 8)
@@ -503,25 +611,35 @@ def read_file(choose: Chooser, folder: Path) -> str:
     if choose.number(1, 4) == 1:
         what, content = as_meant(choose, made)
         verdict = Verdict.RIGHT if n > 2 else Verdict.EITHER
-        right = [written]
     else:
-        damage = choose.pick(made.damages or (IN_TEXT if made.delimiter else ANY))
+        damage = choose.pick(IN_TEXT if made.delimiter else ANY)
         if damage is lines_swapped and n < 4:  # three lines of a triangle the other way round are another triangle
             damage = line_twice
         what, content = damage.__name__, damage(choose, made)
         if made.delimiter and choose.number(1, 6) == 6:
             what, content = f"{what}, compressed", choose.pick([gzip.compress, lzma.compress])(content)
-        verdict, right = Verdict.EITHER, [written, *_independent(made, content)]
+        verdict = Verdict.EITHER
+    case = Case(
+        content, made, written, verdict, f"{made.kind}, {n} points, {what}: {content[: 300 if made.aside else 3000]!r}"
+    )
+    return aside(case.story, end_of, case, folder) if made.aside else end_of(case, folder)
+
+
+def end_of(case: Case, folder: Path) -> str:
+    """Read a file, and tell how it ended."""
+    right = [case.written]
+    if case.verdict is not Verdict.RIGHT:
+        right += _independent(case.made, case.content)
     place = folder / "a matrix.txt"
-    place.write_bytes(content)
-    story = f"{made.kind}, {n} points, {what}: {content[:3000]!r}"
+    place.write_bytes(case.content)
+    hdf5_reader.LOOK_SECONDS = 3
     with _own_temporary_files(folder):
-        end = judged(lambda: _require_one_of(right, _ingested(place, made.format)), verdict, story)
+        end = judged(lambda: _require_one_of(right, _ingested(place, case.made.format)), case.verdict, case.story)
         gc.collect()
         left = [path.name for path in (*folder.iterdir(), *(folder / "temporary").iterdir())]
     expected = {place.name, "temporary"} | ({"store"} if end == "right" else set())
     if set(left) != expected:
-        raise FuzzFailure(f"{story}: {end}, and left {sorted(set(left) - expected)}")
+        raise FuzzFailure(f"{case.story}: {end}, and left {sorted(set(left) - expected)}")
     return end
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import itertools
-import os
 import signal
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from types import FrameType
 
 from landmarks import LandmarkMDS
 from psmds_dist import PatternSearchMDS
+from tests.fuzz.aside import spare_time
 from tests.fuzz.choosing import Seeded
 from tests.fuzz.entries import ENTRIES, SHARE
 from tests.fuzz.judging import FuzzFailure, own_folder
@@ -20,7 +20,10 @@ from tests.fuzz.library import small_matrix
 from tests.fuzz.rules import compile_rules
 
 HANG = 20
-"""Seconds after which a case counts as hanging."""
+"""Seconds of a processor after which a case counts as hanging, also on a busy machine."""
+
+STUCK = 600
+"""Seconds after which a case that waits, or that no signal reaches, ends the run."""
 
 BATCH = 25
 """Cases of an entry that a process runs between reports."""
@@ -42,15 +45,15 @@ class Batch:
 
 def run_case(entry: str, seed: int, case: int) -> str:
     """Run one case and return how it ended; raises `FuzzFailure`."""
-    faulthandler.dump_traceback_later(3 * HANG, exit=True)  # for code that no signal handler can interrupt
-    signal.setitimer(signal.ITIMER_REAL, HANG)
+    faulthandler.dump_traceback_later(STUCK, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, HANG)
     try:
         with own_folder() as folder:
             return ENTRIES[entry](Seeded(seed, entry, case), folder)
     except Hang:
         raise FuzzFailure(f"no end after {HANG} s") from None
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.cancel_dump_traceback_later()
 
 
@@ -69,10 +72,10 @@ def run_batch(entry: str, seed: int, cases: range) -> Batch:
 
 
 def prepare() -> None:
-    """Prepare a process: install the alarm, and skip fsync, because no power loss is simulated."""
-    signal.signal(signal.SIGALRM, _hang)
-    os.fsync = lambda handle: None
+    """Prepare a process: install the alarm, compile kernels, and leave out what takes time for nothing."""
+    signal.signal(signal.SIGPROF, _hang)
     compile_kernels()
+    spare_time()
 
 
 def compile_kernels() -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,15 @@ from psmds_dist.core.types import Rows
 from psmds_dist.data.readers.sparse import Compressed, SparseRows
 from psmds_dist.data.sources import file_identity, matrix_shape
 from psmds_dist.utils.extras import extra
+from psmds_dist.utils.trial import fault_in
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 
 SEPARATOR = "::"
 """Between the path of a file and the name of a data set in it."""
+
+LOOK_SECONDS = 20
+"""Time of a processor in which it is known what a file holds; files of thousands of data sets take one or two."""
 
 ORDER = "order"
 """Data set of the ids, in files of UniFrac and scikit-bio."""
@@ -55,7 +59,8 @@ class Hdf5Rows(RowSource):
     @cached_property
     def ids(self) -> Sequence[str] | None:
         """Names of the points."""
-        return _names(self._file, self.name, self.n)
+        with _damage_told(self.location):
+            return _names(self._file, self.name, self.n)
 
     def __getstate__(self) -> object:
         """Pickle without what each process opens for itself."""
@@ -76,6 +81,15 @@ class Hdf5Rows(RowSource):
             fill(out[: hi - lo], self._file[self.name][:, lo:hi].T)
 
 
+class SparseHdf5Rows(SparseRows):
+    """Rows of a sparse matrix in an HDF5 file."""
+
+    def read(self, lo: int, hi: int, out: Rows) -> None:
+        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
+        with _damage_told(self.location):
+            super().read(lo, hi, out)
+
+
 def open_hdf5(path: str, name: str | None, dtype: str) -> RowSource:
     """Open a matrix in an HDF5 file, dense, or sparse as AnnData has it.
 
@@ -93,19 +107,47 @@ def open_hdf5(path: str, name: str | None, dtype: str) -> RowSource:
     InputError
         When h5py is missing, or there is no such matrix.
     """
+    extra("h5py", "hdf5", f"{path} is an HDF5 file, which")
+    identity = file_identity(path)
+    if fault := _fault(path, name or "", identity):
+        raise DamagedDataError(f"{path} is damaged (in the HDF5 library {fault}); copy or write the file again.")
+    return _open(path, name, dtype, identity)
+
+
+def _open(path: str, name: str | None, dtype: str, identity: str) -> RowSource:
     file = _opened(path)
     with _damage_told(path):
         name = name.strip("/") if name else _only_matrix(file, path)
         if name not in file:
             raise InputError(f"{path} has no data set {name!r}, but {_listed(_matrices(file))}.")
-        node, identity = file[name], file_identity(path)
+        node = file[name]
         content = f"hdf5 {name} {identity} {dtype}"
         if _is_sparse(node):
             shape = tuple(int(length) for length in node.attrs["shape"])
             ids = _names(file, name, shape[0])
             load = partial(_compressed, path, name)
-            return SparseRows(load, (shape[0], shape[1]), f"{path}{SEPARATOR}{name}", np.dtype(dtype), content, ids)
+            return SparseHdf5Rows(load, (shape[0], shape[1]), f"{path}{SEPARATOR}{name}", np.dtype(dtype), content, ids)
         return Hdf5Rows(path, name, _shape(node, path, name), identity, np.dtype(dtype), content, _profile(node))
+
+
+@lru_cache(maxsize=8)
+def _fault(path: str, name: str, identity: str) -> str | None:
+    """Why HDF5 would not come back from a damaged file: it may loop in one forever, or crash."""
+    return fault_in(look_through, path, name, identity, seconds=LOOK_SECONDS)
+
+
+def look_through(path: str, name: str, identity: str) -> None:
+    """Open a matrix, its names, its first and last row, and the index of all chunks."""
+    source = _open(path, name or None, "float32", identity)
+    for lo in (0, source.n - 1):
+        source.read(lo, lo + 1, np.empty((1, source.n), np.float32))
+    list(source.ids or ())
+    _opened(path).visititems(_count_chunks)
+
+
+def _count_chunks(name: str, node: Any) -> None:
+    if getattr(node, "chunks", None):
+        node.id.get_num_chunks()
 
 
 def _opened(path: str) -> Any:

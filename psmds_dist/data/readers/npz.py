@@ -91,11 +91,21 @@ def _chosen(path: str, names: list[str], name: str | None) -> str:
 
 def _ids(path: str, names: list[str]) -> list[str] | None:
     """Names of the points, if an array beside the matrix holds text."""
+    _require_directory(path)
     key = next((key for key in NAMES if key in names), None)
     values = None if key is None else _array(path, key)
     if values is None or values.ndim != 1 or values.dtype.kind not in "SU":
         return None
     return [str(value) for value in (np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values)]
+
+
+def _require_directory(path: str) -> None:
+    """Refuse a directory that is not that of the members: a damaged one hides names in silence."""
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            archive.open(member).close()  # compares both of its names
+            if member.comment:  # NumPy writes none: it is the rest of the directory
+                raise zipfile.BadZipFile(f"the directory ends within {member.filename}")
 
 
 def _array(path: str, name: str) -> Any:

@@ -14,7 +14,7 @@ from psmds_dist.data.store.paths import require_apart
 from psmds_dist.data.store.reading import ZarrRows
 from psmds_dist.data.store.results import read_result, require_result_place, save_to_fallback, write_result
 from psmds_dist.data.store.targets import Target
-from psmds_dist.data.store.writing import create, is_begun, is_unfinished
+from psmds_dist.data.store.writing import create, create_table, is_begun, is_unfinished, write_table
 from psmds_dist.utils.atomic import atomic_file
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "ZarrRows",
     "atomic_file",
     "create",
+    "create_table",
     "describe",
     "facts_at",
     "is_begun",
@@ -36,4 +37,5 @@ __all__ = [
     "shape_at",
     "unfinished_at",
     "write_result",
+    "write_table",
 ]

@@ -16,7 +16,7 @@ from psmds_dist.data.store.chunkfile import HALF
 from psmds_dist.data.store.header import Header, header_at
 from psmds_dist.data.store.reading import ARRAY, IDS, LANDMARKS
 from psmds_dist.utils.atomic import folder_above, sibling
-from psmds_dist.utils.remote import is_url, require_local
+from psmds_dist.utils.remote import is_url
 
 PathLike = str | os.PathLike[str]
 
@@ -33,9 +33,8 @@ def place_of(target: PathLike) -> Path:
     Raises
     ------
     InputError
-        If no directory can be created or replaced there, as at a URL.
+        If no directory can be created or replaced there.
     """
-    require_local(target, "a map")
     place = Path(os.path.abspath(target))
     if place.is_symlink():  # otherwise kept: other machines may reach the directory by another link
         place = Path(os.path.realpath(place))

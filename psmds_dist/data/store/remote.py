@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -17,6 +18,7 @@ from zarr.storage import ObjectStore
 from psmds_dist.core.errors import InputError
 from psmds_dist.utils.extras import extra
 from psmds_dist.utils.remote import Outage, failures, is_read_only, open_objects, patiently, patiently_async
+from psmds_dist.utils.remote_paths import UPLOADS
 
 T = TypeVar("T")
 
@@ -147,8 +149,8 @@ class RemoteStore(ObjectStore[Any]):
         obstore = extra("obstore", "remote", self.url)
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         for path in sorted(files, key=lambda path: path == folder / last):
-            name, content = path.relative_to(folder).as_posix(), path.read_bytes()
-            patiently(self.url, lambda name=name, content=content: obstore.put(self.store, name, content))  # type: ignore[misc]
+            put = partial(obstore.put, self.store, path.relative_to(folder).as_posix(), path, max_concurrency=UPLOADS)
+            patiently(self.url, put)
 
     def remove_all(self) -> None:
         """Remove every object, first what makes them a store."""

@@ -19,12 +19,20 @@ from psmds_dist.core.errors import DamagedDataError
 from psmds_dist.core.types import InputError, StorageError
 from psmds_dist.data.store.header import FORMAT, KEY, damage_told, open_ours, read_header
 from psmds_dist.data.store.integrity import digest_of_list, listed, require_seal, sealed
-from psmds_dist.data.store.paths import PathLike, place_of, require_apart, require_ours, require_writable
+from psmds_dist.data.store.paths import (
+    PathLike,
+    place_of,
+    require_apart,
+    require_ours,
+    require_ours_at,
+    require_writable,
+)
 from psmds_dist.data.store.reading import IDS
+from psmds_dist.data.store.remote import RemoteStore
 from psmds_dist.data.store.writing import new_directory, versions, write_ids
 from psmds_dist.utils.atomic import is_free
-from psmds_dist.utils.locks import require_owner
-from psmds_dist.utils.remote import absolute
+from psmds_dist.utils.locks import exclusive_lock, require_owner
+from psmds_dist.utils.remote import absolute, is_url
 
 KIND = "result"
 
@@ -46,8 +54,8 @@ def write_result(
 
     Parameters
     ----------
-    path : path
-        A directory.
+    path : path or URL
+        A directory, or where its objects are.
     arrays : mapping of str to array
         Numeric arrays by name; a name such as ``history/epoch`` makes a subgroup.
     attributes : mapping
@@ -61,7 +69,7 @@ def write_result(
     place = require_result_place(path, overwrite=overwrite)
     write = partial(_write, arrays=arrays, attributes=attributes, ids=ids)
     try:
-        write(place)
+        write(place) if isinstance(place, Path) else _upload(place, write)
     except OSError as error:
         reason = (error.strerror or str(error)).rstrip(".")
         raise StorageError(f"{place} cannot be written ({reason}); {save_to_fallback(write)}.") from None
@@ -107,10 +115,20 @@ def _write(
         group.attrs[KEY] = sealed(zarr.open_group(str(fresh), mode="r"), header, arrays=names, facts=list(attributes))
 
 
+def _upload(url: str, write: Callable[[Path], object]) -> None:
+    """Write a result at a URL; nothing is renamed there, so what makes it a result is removed first, written last."""
+    store = RemoteStore(url, read_only=False)
+    with tempfile.TemporaryDirectory(prefix="psmds-") as folder, exclusive_lock(url):
+        write(Path(folder, "result"))
+        require_owner(url)
+        store.remove_all()
+        store.upload(Path(folder, "result"), last="zarr.json")
+
+
 def require_result_place(
     path: PathLike, *, overwrite: bool, nbytes: int = 0, apart: Sequence[PathLike | None] = ()
-) -> Path:
-    """Return the path where a result is to be written, or reject it before the run starts.
+) -> Path | str:
+    """Return the path or URL where a result is to be written, or reject it before the run starts.
 
     Parameters
     ----------
@@ -123,16 +141,19 @@ def require_result_place(
     apart : sequence of path or None
         Other inputs and outputs of the command.
     """
-    place = place_of(path)
+    place = absolute(path) if is_url(path) else place_of(path)
     require_apart(path, *apart)
-    require_writable(place, nbytes)
-    if not is_free(place):
-        require_ours(place, KIND)
-        if not overwrite:
-            raise InputError(
-                f"{place} already holds a result; choose another path or use overwrite=True (--overwrite)."
-            )
+    if _is_taken(place, nbytes) and not overwrite:
+        raise InputError(f"{place} already holds a result; choose another path or use overwrite=True (--overwrite).")
     return place
+
+
+def _is_taken(place: Path | str, nbytes: int) -> bool:
+    """Whether a result is at a path or URL; one that holds something else, or cannot be written, is refused."""
+    if isinstance(place, str):
+        return bool(require_ours_at(place, KIND, RemoteStore(place).objects()))
+    require_writable(place, nbytes)
+    return not is_free(place) and bool(require_ours(place, KIND))
 
 
 def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], list[str] | None]:
@@ -156,8 +177,10 @@ def read_result(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any], l
     )
 
 
-def _identity(place: str) -> tuple[int, int] | None:
-    """Inode and change time, which differ after a directory is replaced; None if there is none, as for a URL."""
+def _identity(place: str) -> tuple[int, int] | tuple[int, str] | None:
+    """Inode and change time, which differ after a directory is replaced, or the state of an object; None of nothing."""
+    if is_url(place):
+        return RemoteStore(place).look_at(["zarr.json"]).get("zarr.json")
     try:
         status = os.stat(place)
     except OSError:

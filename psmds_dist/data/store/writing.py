@@ -18,7 +18,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.core.sync import sync
 
 from psmds_dist.core.layout import Layout
-from psmds_dist.core.types import InputError, Ints
+from psmds_dist.core.types import Floats, InputError, Ints
 from psmds_dist.core.validation import check_landmarks
 from psmds_dist.data.encoding import Encoding
 from psmds_dist.data.store.chunkfile import list_chunks, remove_partial
@@ -204,6 +204,23 @@ async def _finish_tasks() -> None:
     """Wait for the other tasks of Zarr's event loop."""
     if others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
+
+
+def create_table(path: Path, shape: tuple[int, int], rows: int) -> None:
+    """Begin an array of points in float64, in chunks of whole rows with checksums; what is missing of it is NaN."""
+    zarr.create_array(
+        str(path),
+        shape=shape,
+        chunks=(min(rows, shape[0]), shape[1]),
+        dtype="float64",
+        fill_value=float("nan"),
+        compressors=[Crc32cCodec()],
+    )
+
+
+def write_table(path: str, lo: int, features: Floats) -> None:
+    """Write whole chunks of an array of points, from row ``lo``."""
+    zarr.open_array(path, mode="r+").with_config({"write_empty_chunks": True})[lo : lo + len(features)] = features
 
 
 def write_ids(group: zarr.Group, ids: Sequence[str]) -> None:
