@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -66,9 +67,10 @@ def available_memory(environ: Mapping[str, str] = os.environ, root: Path = ROOT,
         Bytes that the machine has free; by default the system is asked.
     """
     machine = psutil.virtual_memory().available if free is None else free
-    own = psutil.Process().memory_info().rss
-    allocated = [total - own for total in _slurm_memory(environ)]
-    return int(max(0, min([machine, *_group_memory(root), *allocated])))
+    own = psutil.Process().memory_info()
+    allocated = [total - own.rss for total in _slurm_memory(environ)]
+    addresses = [limit - own.vms for limit in _address_space()]
+    return int(max(0, min([machine, *_group_memory(root), *allocated, *addresses])))
 
 
 def _affinity() -> set[int]:
@@ -89,6 +91,13 @@ def _slurm_memory(environ: Mapping[str, str]) -> Iterator[int]:
     for per_cpu in _positive(environ.get("SLURM_MEM_PER_CPU")):
         for cpus in _positive(environ.get("SLURM_CPUS_ON_NODE")):
             yield per_cpu * cpus * MEBIBYTE
+
+
+def _address_space() -> Iterator[int]:
+    """Bytes of addresses that this process may have (``ulimit -v``), as Grid Engine sets them by ``h_vmem``."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        yield limit
 
 
 def _cpu_quotas(root: Path) -> Iterator[float]:

@@ -445,6 +445,19 @@ def test_a_damaged_count_is_no_point(tmp_path, count):
         open_matrix(written(tmp_path, text.replace("4", count, 1)))
 
 
+def test_a_count_in_the_last_line_is_no_point(tmp_path):
+    """With it as a seventh point, an upper triangle with its diagonal is one without."""
+    numbers = [" ".join(map(repr, row[k:])) for k, row in enumerate(matrix_of(6).tolist())]
+
+    def opened(names):
+        lines = [f"{name} {row}".strip() for name, row in zip(names, [*numbers, ""], strict=True)]
+        return open_matrix(written(tmp_path, "\n".join(["", *lines, ""])))
+
+    with pytest.raises(InputError, match="has the number of its other rows, 6, alone in line 8"):
+        opened("abcdef6")
+    assert opened("abcdefx").n == opened("0123456").n == 7
+
+
 def test_twin_rows_are_refused_by_name(tmp_path):
     path = written(tmp_path, "a,0,1,2\nb,1,0,3\na,2,3,0\n")
     with pytest.raises(InputError, match="has the id 'a' twice, for points 0 and 2"):

@@ -1,6 +1,7 @@
 """What a process may use, from files as control groups of both versions write them, and from Slurm's variables."""
 
 import os
+import resource
 
 import psutil
 import pytest
@@ -86,6 +87,17 @@ def test_memory_is_that_of_the_allocation(tmp_path, environ, allocated):
         assert found == 100 * GIB
     else:
         assert allocated - found == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
+
+
+def test_memory_is_what_addresses_are_left_for(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    own = psutil.Process().memory_info().vms
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (own + 4 * GIB, before[1]))
+        found = available_memory({}, tmp_path, free=100 * GIB)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert found == pytest.approx(4 * GIB, rel=0.05)
 
 
 def test_nothing_is_left_of_a_full_group(tmp_path):

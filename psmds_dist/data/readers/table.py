@@ -95,6 +95,8 @@ def read_index(file: TextFile, dialect: Dialect | None = None) -> Index:
         rows = [Row(rows[0].line, rows[0].start, rows[0].start, 0), *rows]
     if names and rows[0].cells == 0:
         _refuse_joined(names, rows[0].line, file.path)
+    if names:
+        _refuse_count(names, rows, file.path)
     form, (names, order) = form_of(rows, file.path), reconciled(names, columns, file.path)
     if order is not None and form.side is not None and names:
         _refuse_order(names, order, file.path)
@@ -105,6 +107,19 @@ def _refuse_joined(names: Sequence[str], line: int, path: str) -> None:
     """Refuse a heading with other delimiters than the lines below, which looks like the name of a first point."""
     if set(_DELIMITERS.split(names[0])) & set(names[1:]):
         raise InputError(f"{path} has other delimiters in line {line}, {names[0][:40]!r}, than below; write one kind.")
+
+
+def _refuse_count(names: Sequence[str], rows: Sequence[Row], path: str) -> None:
+    """Refuse the number of the other rows, alone in its line: a triangle of PHYLIP whose lines are in another order.
+
+    With it as a point, a triangle with its diagonal would be a larger one without.
+    """
+    alone = [k for k in (0, -1) if rows[k].cells == 0 and names[k] == str(len(rows) - 1)]
+    if alone and not all(name.isdigit() for name in names):
+        raise InputError(
+            f"{path} has the number of its other rows, {names[alone[0]]}, alone in line {rows[alone[0]].line}: put it "
+            "in the first line if this is a matrix of PHYLIP, or give the point another name."
+        )
 
 
 def _refuse_order(names: Sequence[str], order: Sequence[int], path: str) -> None:
