@@ -7,16 +7,16 @@ import numpy as np
 from landmarks import kernels
 from landmarks.solver.placement import PlacementModel, place
 from psmds_dist.core.config import SolverConfig
-from psmds_dist.core.rules import PLAIN
 from psmds_dist.kernels.jit import parallel_region
-from psmds_dist.kernels.warm import warm_up_search, warm_up_solver
+from psmds_dist.kernels.warm import warm_up_gradients, warm_up_search, warm_up_solver
 
 
 def warm_up_landmarks(n_components: int, dtype: str, *, rough: bool = False) -> None:
     """Compile what a landmark fit will call, on a simplex; rough ones begin with a search."""
     warm_up_solver(n_components, dtype, n_components, SolverConfig(n_components=n_components).guided)
     if rough:
-        warm_up_search(n_components, PLAIN)
+        warm_up_search(n_components)
+        warm_up_gradients(n_components, "float32")
     size = n_components + 2
     frame = PlacementModel.of(np.eye(size, n_components), 1.0)
     rows = np.ones((2, size), dtype)

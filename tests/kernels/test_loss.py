@@ -42,6 +42,11 @@ problems = st.fixed_dictionaries(
 )
 
 
+def of_few_kernels(loss: str, problem: dict) -> dict:
+    """A problem whose power is 0 but by one loss: each loss with powers is another kernel to compile."""
+    return problem if loss == "squared" else {**problem, "power": 0.0}
+
+
 def compare_with_oracle(loss: str, dtype: str, *, n, dims, kind, gaps, zero, power, seed):
     rule = rule_of(loss, kind, power)
     pairs = random_pairs(n, seed, gaps=gaps, zero=zero, spread=0.5 * rule.bounded)
@@ -71,14 +76,14 @@ def compare_with_oracle(loss: str, dtype: str, *, n, dims, kind, gaps, zero, pow
 @settings(max_examples=30, deadline=None)
 @given(problem=problems)
 def test_errors_gains_and_chosen_moves_are_those_of_a_full_recomputation(loss, problem):
-    compare_with_oracle(loss, "float64", **problem)
+    compare_with_oracle(loss, "float64", **of_few_kernels(loss, problem))
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 @settings(max_examples=20, deadline=None)
 @given(problem=problems)
 def test_float32_chooses_the_same_moves_to_rounding(loss, problem):
-    compare_with_oracle(loss, "float32", **problem)
+    compare_with_oracle(loss, "float32", **of_few_kernels(loss, problem))
 
 
 @pytest.mark.wide

@@ -186,11 +186,11 @@ def test_a_solve_cut_in_the_polish_says_so_and_goes_on_to_the_same_bits(tmp_path
     whole = solved(t)
     calls, gradient = [], Objective.gradient
 
-    def interrupted(self, x):
+    def interrupted(self, x, *dtype):
         calls.append(x)
         if len(calls) == step:
             raise KeyboardInterrupt
-        return gradient(self, x)
+        return gradient(self, x, *dtype)
 
     kept = DirectoryCheckpoint(tmp_path / "kept", every=1e9)
     kept.attach({"a": 1})

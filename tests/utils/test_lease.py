@@ -373,7 +373,6 @@ def stopped_before(number, act):
 
 @pytest.fixture
 def swift(monkeypatch):
-    monkeypatch.setattr("psmds_dist.utils.atomic.PAUSE", 0)
     monkeypatch.setattr(lease, "PAUSE", 0)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
