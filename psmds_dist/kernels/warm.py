@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from psmds_dist.core.nearness import NOWHERE, Nearness
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.core.transformations import BinGrid
 from psmds_dist.core.types import Rows
@@ -43,15 +44,16 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
                     moves(rows, points, points, x.astype(arithmetic), 1.0, np.arange(tried))
         kernels.row_sums(rows, points, points, x)
         if isinstance(kernels, RuleKernels) and rule.local:
-            kernels.reaches(rows, points, points, points.size)
+            replace(kernels, nearness=NOWHERE).reaches(rows, points, points, points.size)
         if isinstance(kernels, RuleKernels) and rule.transformation is not None:
             kernels.bin_sums(rows, points, points, x, BinGrid((2, 1, 3), 1.0))
 
 
 def _kernels_of(rule: PairRule) -> PairKernels:
-    """Kernels of a rule, with a table where there is to be one."""
-    kernels = kernels_of(rule, 1.0)
-    return replace(kernels, table=np.ones((1, 2))) if isinstance(kernels, RuleKernels) else kernels
+    """Kernels of a rule for four points, with disparities or near pairs where there are to be any."""
+    kernels = kernels_of(rule, 1.0, Nearness(np.ones(4), 1.0, 1.0) if rule.local else NOWHERE)
+    transformed = isinstance(kernels, RuleKernels) and rule.transformation is not None
+    return replace(kernels, table=np.ones((1, 2))) if transformed else kernels
 
 
 def _rows_of(rule: PairRule, dtype: str) -> Rows:

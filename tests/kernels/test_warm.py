@@ -86,6 +86,23 @@ def test_a_search_and_a_polish_compile_before_they_begin(dims, dtype, ahead):
     assert ahead == [signatures()]
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"weight_power": -1},
+        {"loss": "huber"},
+        {"transformation": "ordinal"},
+        {"transformation": "ratio"},
+        {"local": 0.3},
+    ],
+    ids=str,
+)
+def test_a_fit_by_a_rule_compiles_before_it_begins(rule, ahead):
+    PatternSearchMDS(2, init="random", random_state=0, max_epochs=5, **rule).fit(distances(40, 2))
+    late = sorted(str(one) for one in signatures() - ahead[0])
+    assert late == []
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("dims", [2, 10, *wide(1, 3)])
 def test_a_start_from_landmarks_compiles_before_it_begins(dims, dtype, ahead):
