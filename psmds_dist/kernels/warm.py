@@ -52,8 +52,9 @@ def warm_up_solver(n_components: int, dtype: str, axes: int, guided: bool = Fals
 def _kernels_of(rule: PairRule) -> PairKernels:
     """Kernels of a rule for four points, with disparities or near pairs where there are to be any."""
     kernels = kernels_of(rule, 1.0, Nearness(np.ones(4), 1.0, 1.0) if rule.local else NOWHERE)
-    transformed = isinstance(kernels, RuleKernels) and rule.transformation is not None
-    return replace(kernels, table=np.ones((1, 2))) if transformed else kernels
+    if isinstance(kernels, RuleKernels) and rule.transformation is not None:
+        return replace(kernels, table=np.ones((1, 2)))
+    return kernels
 
 
 def _rows_of(rule: PairRule, dtype: str) -> Rows:
