@@ -12,6 +12,7 @@ from psmds_dist.core.nearness import NOWHERE, SLACK, Nearness
 from psmds_dist.core.rules import PairRule
 from psmds_dist.kernels.moves import WIDE_TILE
 from psmds_dist.kernels.pairs import RuleKernels, kernels_of
+from tests.marks import wide
 from tests.pair_costs import FORMULAS, UNITS, Pairs, random_pairs
 
 
@@ -42,8 +43,8 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("dtype", ["float64", *wide("float32")])
+@pytest.mark.parametrize("rule", [*RULES[:3], *wide(RULES[3])], ids=str)
 def test_near_pairs_weigh_what_sorted_rows_say(rule, dtype):
     pairs = random_pairs(13, 1, gaps=0.3 * rule.gaps, zero=0.3)
     pairs = replace(pairs, low=pairs.low.astype(dtype).astype(float), weights=pairs.weights.astype(dtype).astype(float))
