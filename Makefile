@@ -28,7 +28,7 @@ test-all: test test-wide
 # twice. The image is built while batch jobs wait.
 test-cluster: $(READY)
 	.ci/clusters
-	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadgroup --reruns 2 tests/lab
+	$(BIN)/python -m pytest -q -m cluster -rsR -n 2 --dist loadfile --reruns 2 tests/lab
 
 # a subset of the tests with the lowest supported dependencies, and with other installed versions of Python
 test-lowest: $(READY)

@@ -14,7 +14,7 @@ from tests.lab.engine import Engine, Unavailable, engine, run, which
 from tests.lab.netns import SCAN, Network
 from tests.lab.netns import can_have_networks as can_have_networks
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("engine")]
+pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE, COMPOSE = ROOT / "cluster" / "Dockerfile", ROOT / "cluster" / "compose.yaml"

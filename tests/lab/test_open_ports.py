@@ -16,7 +16,7 @@ from tests.clusters import wait_for
 from tests.lab.netns import Network, processes
 from tests.lab.netns import can_have_networks as can_have_networks
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("hosts")]
+pytestmark = pytest.mark.cluster
 
 PSMDS = str(Path(sys.executable).parent / "psmds")
 

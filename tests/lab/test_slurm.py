@@ -4,7 +4,7 @@ import pytest
 
 from tests.lab.slurm import slurm
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]  # one Slurm at a time
+pytestmark = pytest.mark.cluster
 __all__ = ["slurm"]
 
 

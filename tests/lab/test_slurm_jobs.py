@@ -20,7 +20,7 @@ from psmds_dist import read_result
 from tests.clusters import STOPPING, ended
 from tests.lab.slurm import poll, slurm
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]  # one Slurm at a time
+pytestmark = pytest.mark.cluster
 __all__ = ["slurm"]
 
 RECIPES = Path(__file__).parents[2] / "cluster" / "slurm"

@@ -12,7 +12,7 @@ from tests.clusters import STOPPING
 from tests.lab.netns import Network, can_have_networks  # noqa: F401
 from tests.lab.slurm import Host, started_slurm, unavailable
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("slurm")]  # one Slurm at a time
+pytestmark = pytest.mark.cluster
 
 OPTIONS = ["--init", "random", "--starts", "1", "--no-polish", "--radius-tol", "0.05", "--resume", "-q"]
 

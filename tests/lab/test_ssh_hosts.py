@@ -20,7 +20,7 @@ from scipy.spatial.distance import pdist, squareform
 from psmds_dist import PatternSearchMDS, open_client, read_result
 from tests.clusters import wait_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("hosts")]
+pytestmark = pytest.mark.cluster
 pytest.importorskip("asyncssh")
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
