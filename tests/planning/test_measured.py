@@ -124,7 +124,7 @@ def test_a_landmark_fit_holds_what_is_planned(points, refine):
 
     needs = fit_memory(RowStorage(Layout(N, 40), 4, resident=True), 10, refine)
     peak = traced_peak(work) - panel.size * 4
-    assert needs.min_limit / 3 < peak < 1.25 * needs.min_limit  # 1.2 after other tests in one process
+    assert needs.min_limit / 3 < peak < 1.1 * needs.min_limit
 
 
 @dataclass(frozen=True)
