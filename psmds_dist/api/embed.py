@@ -41,7 +41,7 @@ from psmds_dist.core.types import Floats, InputCheck, InputError, StopReason
 from psmds_dist.core.validation import require_dims, require_neighbors
 from psmds_dist.data.cache import stored
 from psmds_dist.data.paired import PairedRows
-from psmds_dist.data.transforms import Positions
+from psmds_dist.data.positions import Positions
 from psmds_dist.ingest.paired import check_rows, warn_of_few_pairs
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_solver
 from psmds_dist.planning.memory import Plan, checking, require

@@ -56,23 +56,27 @@ class BinSums(NamedTuple):
 
     pairs: Floats
     d: Floats
-    dd: Floats
+
+    squares: float
+    """Sum of all squared distances."""
+
     f: Floats
     ff: Floats
     fd: Floats
 
     @classmethod
-    def of(cls, totals: Ints, unit: float, scale: float) -> BinSums:
-        """Sums from those of whole numbers: distances as multiples of ``scale``, in steps of ``1 / unit``."""
-        pairs, *others = np.moveaxis(totals, -1, 0)
-        d, dd, *rest = (values / unit for values in others)
-        f, ff, fd = rest or [np.zeros(d.shape)] * 3
-        return cls(pairs.astype(float), scale * d, scale * scale * dd, f, ff, scale * fd)
+    def of(cls, totals: Ints, unit: float, scale: float, share: float = 1.0) -> BinSums:
+        """Sums from those of whole numbers: distances as multiples of ``scale``, in steps of ``1 / unit``.
 
-    @property
-    def squares(self) -> float:
-        """Sum of all squared distances."""
-        return float(self.dd.sum())
+        Where pairs are a sample, ``share`` is how many times as many all are. Fractions ``f`` are empty where positions
+        are whole numbers.
+        """
+        step = share / unit
+        whole = np.moveaxis(totals, -1, 0)
+        pairs, d = share * whole[0], (scale * step) * whole[1]
+        f, ff, fd = whole[3:] if len(whole) > 3 else np.empty((3, 0, 0))
+        squares = scale * scale * step * int(totals[0, 0, 2])
+        return cls(pairs, d, squares, step * f, step * ff, (scale * step) * fd)
 
 
 class Fit(NamedTuple):
@@ -95,6 +99,10 @@ class Transformation(Protocol):
 
     def cells(self, knots: int, n: int) -> int:
         """Cells of each bin that tell its distances apart."""
+        ...
+
+    def needed(self, knots: Floats) -> Floats:
+        """Those among ascending knots that tell all there is to fit."""
         ...
 
     def begin(self, knots: Floats, dims: int) -> Floats:
@@ -125,6 +133,10 @@ class Splines:
         """One: the mean of a bin is all that matters."""
         return 1
 
+    def needed(self, knots: Floats) -> Floats:
+        """The ends where the pieces in between are one line."""
+        return knots[[0, -1]] if self.degree <= 1 and not self.inner else knots
+
     def begin(self, knots: Floats, dims: int) -> Floats:
         """Dissimilarities as they are."""
         return knots
@@ -146,7 +158,7 @@ class Splines:
 
         basis = self.basis(knots)
         first, step = basis[:-1], np.diff(basis, axis=0)
-        pairs, d, _, f, ff, fd = (column[:-1, 0] for column in sums)
+        pairs, d, f, ff, fd = (column[:-1, 0] for column in (sums.pairs, sums.d, sums.f, sums.ff, sums.fd))
         mixed = np.einsum("k,ki,kj->ij", f, first, step)
         normal = np.einsum("k,ki,kj->ij", pairs, first, first) + np.einsum("k,ki,kj->ij", ff, step, step)
         normal += mixed + mixed.T
@@ -175,6 +187,10 @@ class Monotone:
     def cells(self, knots: int, n: int) -> int:
         """One, or as many as there is room for."""
         return max(1, min(CELLS, 4 * n * n) // knots) if self.split else 1
+
+    def needed(self, knots: Floats) -> Floats:
+        """All: any of them may be where disparities rise."""
+        return knots
 
     def begin(self, knots: Floats, dims: int) -> Floats:
         """Distances that lie evenly: what the dissimilarities are, apart from their order, is moot."""
@@ -232,16 +248,20 @@ def knots_of(values: Floats, highest: float = -math.inf) -> tuple[Floats, bool]:
     InputError
         When all are the same.
     """
-    values = np.append(values.astype(float), max(highest, values.max(initial=-math.inf)))
-    different = np.unique(values)
+    ordered = np.sort(values)
+    if highest > ordered.max(initial=-math.inf):
+        ordered = np.append(ordered, ordered.dtype.type(highest))
+    first = np.append(True, ordered[1:] > ordered[:-1])
+    different = ordered[first[: ordered.size]]
     if different.size < 2:
         raise InputError(
             "all dissimilarities that are known are the same, so there is nothing to transform: leave out "
             "transformation."
         )
     if different.size <= MAX_BINS:
-        return different, True
-    return np.unique(np.quantile(values, np.linspace(0, 1, MAX_BINS), method="lower")), False
+        return different.astype(float), True
+    places = np.linspace(0, ordered.size - 1, MAX_BINS).astype(int)
+    return np.unique(ordered[places]).astype(float), False
 
 
 def degeneracy(embedding: Floats, curve: Floats) -> str:
@@ -257,7 +277,8 @@ def degeneracy(embedding: Floats, curve: Floats) -> str:
     if not curve.size or not np.isfinite(curve).all():
         return ""
     first, last = curve[-1, 0], curve[1, -1]
-    if curve.shape[1] > 2 and last - first <= ALIKE * last:
+    touching = len(curve) > 2 and curve.shape[1] == 2  # bounds of two bins always do
+    if last - first <= ALIKE * last and not touching:
         return (
             "the map is degenerate: the disparities of all pairs are nearly the same, whatever their dissimilarities; "
             "try more components, or transformation='interval'"

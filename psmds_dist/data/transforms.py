@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from psmds_dist.core.arrays import digest_of_arrays
 from psmds_dist.core.sources import ReadProfile, RowSource, SupportsColumns, WrappedSource
-from psmds_dist.core.types import Floats, InputError, Ints, Rows
+from psmds_dist.core.types import InputError, Ints, Rows
 
 
 def mean_of_orders(rows: Rows, columns: Rows) -> None:
@@ -198,75 +198,3 @@ class FiniteEntries(WrappedSource):
         self.source.read(lo, hi, out)
         rows = out[: hi - lo]
         rows[np.isposinf(rows)] = np.nan
-
-
-@dataclass(frozen=True, eq=False)
-class Positions(WrappedSource):
-    """Positions of dissimilarities among knots, which is all that a transformation needs to know of them."""
-
-    knots: Floats
-    stepwise: bool
-    """Whether the number of the last knot below is enough, in two bytes."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows."""
-        return np.dtype(np.uint16) if self.stepwise else self.source.dtype
-
-    @property
-    def content_id(self) -> str:
-        """Identity of the content."""
-        return f"{super().content_id} {digest_of_arrays(self.knots)} {self.stepwise:d}"
-
-    @property
-    def read_profile(self) -> ReadProfile:
-        """Cost of reading: dissimilarities beside the numbers of knots that they become."""
-        profile = self.source.read_profile
-        if not self.stepwise:
-            return profile
-        sizes = self.source.dtype.itemsize // self.dtype.itemsize
-        return replace(profile, read_copies=1 + sizes * profile.read_copies, stored_share=sizes * profile.stored_share)
-
-    def read(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        from psmds_dist.kernels.bins import Guide, locate, number  # late: few runs need it
-
-        guide = Guide.of(self.knots.astype(self.source.dtype))
-        rows = np.empty((hi - lo, self.n), self.source.dtype) if self.stepwise else out[: hi - lo]
-        self.source.read(lo, hi, rows)
-        if self.stepwise:
-            number(rows, guide, out)
-        else:
-            locate(rows, guide)
-
-
-@dataclass(frozen=True, eq=False)
-class Disparities(WrappedSource):
-    """A value for each number in the rows of a source, and zeros on the diagonal."""
-
-    values: Floats
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows: that of the values."""
-        return self.values.dtype
-
-    @property
-    def content_id(self) -> str:
-        """Identity of the content."""
-        return f"{super().content_id} {digest_of_arrays(self.values)}"
-
-    @property
-    def read_profile(self) -> ReadProfile:
-        """Cost of reading: numbers beside the values that they stand for."""
-        profile, sizes = self.source.read_profile, self.dtype.itemsize // self.source.dtype.itemsize
-        copies = 1 + -(-profile.read_copies // sizes)
-        return replace(profile, read_copies=copies, stored_share=profile.stored_share / sizes)
-
-    def read(self, lo: int, hi: int, out: Rows) -> None:
-        """Fill ``out[: hi - lo]`` with rows ``lo`` to ``hi``."""
-        numbers = np.empty((hi - lo, self.n), self.source.dtype)
-        self.source.read(lo, hi, numbers)
-        known = np.append(self.values, self.dtype.type(np.nan))
-        np.take(known, numbers, mode="clip", out=out[: hi - lo])
-        out[np.arange(hi - lo), np.arange(lo, hi)] = 0

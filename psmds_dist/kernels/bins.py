@@ -19,15 +19,15 @@ from psmds_dist.kernels.moves import WIDE_TILE, square_distances
 MISSING = np.uint16(2**16 - 1)
 """Number of a knot that stands for none."""
 
-GUIDE = 16
-"""Cells of equal width for each knot, that tell where among the knots to look."""
+CELLS = 2**17
+"""Most cells that tell where among the knots to look."""
 
 
 class Guide(NamedTuple):
     """Where to look for positions among knots.
 
-    A cell is a function of the dissimilarity that never falls, also as it is rounded, so that the knots in earlier
-    cells are surely below, and those in later ones above.
+    A cell holds all dissimilarities whose bits begin alike, apart from the last ones: cells are narrow near zero, and
+    where they begin is exact.
     """
 
     knots: Rows
@@ -36,31 +36,75 @@ class Guide(NamedTuple):
     finite: int
     """Knots that are finite."""
 
-    factor: Any
-    """Cells for a unit of dissimilarity."""
+    shift: Any
+    """Bits that do not matter for a cell."""
+
+    base: Any
+    """Number of the first cell, which also holds all that is below."""
 
     last: Any
-    """Number of the last cell."""
+    """Number of the last cell, less that of the first."""
 
     before: NDArray[np.uint16]
-    """Number of knots in the cells before each."""
+    """Number of knots in the cells before each; with those of the cell itself where no search is needed."""
 
     reach: int
-    """A power of two: with it, and half of it, and so on, a search comes to the last knot of any cell."""
+    """A power of two: with it, and half of it, and so on, a search comes to the last knot of any cell. 0 where each of
+    these is the least number of its cell."""
 
     @classmethod
     def of(cls, knots: Rows) -> Guide:
-        """Guide to ascending knots, for dissimilarities of their type."""
-        cells = GUIDE * knots.size
-        factor = knots.dtype.type((cells - 1) / (float(knots[-1]) - float(knots[0])))
-        own = np.clip((knots - knots[0]) * factor, 0, cells - 1).astype(np.int32)
-        counts = np.bincount(own, minlength=cells)
-        reach = 1 << (int(counts.max()).bit_length() - 1)
-        ends = np.full(2 * reach, np.inf, knots.dtype)
-        before = np.append(0, np.cumsum(counts)[:-1]).astype(np.uint16)
+        """Guide to ascending knots of at least zero, for dissimilarities of their type."""
+        bits = knots.view(_whole_type(knots.dtype))
+        shift, base, last = _cells(bits)
+        own = np.clip((bits >> shift) - base, 0, last)
+        counts = np.bincount(own, minlength=last + 1)
+        direct = counts.max() == 1 and np.array_equal(bits, bits >> shift << shift)
+        reach = 0 if direct else 1 << (int(counts.max()).bit_length() - 1)
+        before = np.cumsum(counts) if direct else np.cumsum(counts) - counts
+        ends = np.full(2 * max(1, reach), np.inf, knots.dtype)
+        whole = bits.dtype.type
         return cls(
-            np.concatenate([-ends[:1], knots, ends]), knots.size, factor, knots.dtype.type(cells - 1), before, reach
+            knots=np.concatenate([-ends[:1], knots, ends]),
+            finite=knots.size,
+            shift=whole(shift),
+            base=whole(base),
+            last=whole(last),
+            before=before.astype(np.uint16),
+            reach=reach,
         )
+
+
+def _whole_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Whole numbers of the size of floating-point ones, whose order is that of positive ones with the same bits."""
+    return np.dtype(f"i{dtype.itemsize}")
+
+
+def _cells(bits: Ints) -> tuple[int, int, int]:
+    """Shift, number of the first cell, and number of the last one less that of the first, for knots with such bits."""
+    low, high = int(np.min(bits[bits > 0], initial=bits[-1])), int(bits[-1])
+    shift = max(0, (high - low).bit_length() - CELLS.bit_length())
+    while (high >> shift) - (low >> shift) + 2 > CELLS:
+        shift += 1
+    base = (low >> shift) - 1
+    return shift, base, (high >> shift) - base
+
+
+def aligned(knots: Floats, dtype: np.dtype[Any]) -> Floats:
+    """Move knots down to where the cells of a guide begin, so that positions need no search.
+
+    They move by less than one part in 500 in float32, mostly in 4,000: for knots that are as good as their neighbors.
+
+    Parameters
+    ----------
+    knots : (k,) float64
+        Ascending, at least zero.
+    dtype : numpy.dtype
+        Type of the dissimilarities.
+    """
+    bits = knots.astype(dtype).view(_whole_type(dtype))
+    shift = _cells(bits)[0]
+    return np.unique((bits >> shift << shift).view(dtype).astype(float))
 
 
 # One loop for each array that is filled, and for what is looked up: a loop over more arrays is not vectorised. What is
@@ -68,42 +112,51 @@ class Guide(NamedTuple):
 
 
 @tile
-def _count_below(row: Rows, guide: Guide, values: Rows, places: Ints) -> None:
-    """Leave known dissimilarities, and the number of knots that are not above each."""
-    first = guide.knots[1]
+def _count_below(row: Rows, bits: Ints, guide: Guide, places: Ints) -> None:
+    """Leave the number of knots that are not above each dissimilarity; something for those that are missing."""
+    zero = guide.last - guide.last
     for j in range(row.size):
-        values[j] = row[j] if row[j] == row[j] else first  # NaN is not
-    for j in range(row.size):
-        places[j] = np.int32(min(max((values[j] - first) * guide.factor, first - first), guide.last))
+        places[j] = min(max((bits[j] >> guide.shift) - guide.base, zero), guide.last)
     for j in range(row.size):
         places[j] = guide.before[np.uint32(places[j])]
     reach = np.int32(guide.reach)
     while reach > 0:
         for j in range(row.size):
             k = places[j] + reach
-            places[j] = k if guide.knots[np.uint32(k)] <= values[j] else places[j]
+            places[j] = k if guide.knots[np.uint32(k)] <= row[j] else places[j]
         reach //= np.int32(2)
 
 
 @tile
-def _locate_row(row: Rows, guide: Guide, values: Rows, places: Ints) -> None:
-    _count_below(row, guide, values, places)
-    last = np.int32(guide.finite - 1)
+def _locate_row(row: Rows, bits: Ints, guide: Guide, places: Ints) -> None:
+    _count_below(row, bits, guide, places)
+    last, first = np.int32(guide.finite - 1), guide.knots[1]
+    zero, one = first - first, (guide.knots[2] - first) / (guide.knots[2] - first)
     for j in range(row.size):
         places[j] = min(max(places[j], np.int32(1)), last)
     for j in range(row.size):
         k = np.uint32(places[j])
         low, high = guide.knots[k], guide.knots[k + np.uint32(1)]
-        share = min(max((values[j] - low) / (high - low), low - low), guide.factor / guide.factor)
+        share = min(max((row[j] - low) / (high - low), zero), one)
         row[j] = (places[j] - np.int32(1)) + share if row[j] == row[j] else row[j]
 
 
 @serial_kernel
-def _locate(rows: Rows, guide: Guide) -> None:
-    values, places = np.empty(WIDE_TILE, guide.knots.dtype), np.empty(WIDE_TILE, np.int32)
+def _locate(rows: Rows, bits: Ints, guide: Guide) -> None:
+    places = np.empty(WIDE_TILE, np.int32)
     for i in range(rows.shape[0]):
         for lo in range(0, rows.shape[1], WIDE_TILE):
-            _locate_row(rows[i, lo : lo + WIDE_TILE], guide, values, places)
+            hi = lo + WIDE_TILE
+            _locate_row(rows[i, lo:hi], bits[i, lo:hi], guide, places)
+
+
+@serial_kernel
+def _share(rows: Rows, low: Any, high: Any) -> None:
+    zero, one, unit = low - low, (high - low) / (high - low), high - low
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for j in range(row.size):
+            row[j] = min(max((row[j] - low) / unit, zero), one) if row[j] == row[j] else row[j]
 
 
 def locate(rows: Rows, guide: Guide) -> None:
@@ -116,16 +169,20 @@ def locate(rows: Rows, guide: Guide) -> None:
     guide : Guide
         Of the knots; dissimilarities beyond the ends are as those there.
     """
-    _locate(rows, guide)
+    if guide.finite == 2:
+        _share(rows, guide.knots[1], guide.knots[2])
+        return
+    _locate(rows, rows.view(_whole_type(rows.dtype)), guide)
 
 
 @serial_kernel
-def _number(rows: Rows, guide: Guide, out: NDArray[np.uint16]) -> None:
-    values, places = np.empty(WIDE_TILE, guide.knots.dtype), np.empty(WIDE_TILE, np.int32)
+def _number(rows: Rows, bits: Ints, guide: Guide, out: NDArray[np.uint16]) -> None:
+    places = np.empty(WIDE_TILE, np.int32)
     for i in range(rows.shape[0]):
         for lo in range(0, rows.shape[1], WIDE_TILE):
-            row, numbers = rows[i, lo : lo + WIDE_TILE], out[i, lo : lo + WIDE_TILE]
-            _count_below(row, guide, values, places)
+            hi = lo + WIDE_TILE
+            row, numbers = rows[i, lo:hi], out[i, lo:hi]
+            _count_below(row, bits[i, lo:hi], guide, places)
             for j in range(row.size):
                 numbers[j] = max(places[j] - np.int32(1), np.int32(0)) if row[j] == row[j] else MISSING
 
@@ -135,7 +192,7 @@ def number(rows: Rows, guide: Guide, out: NDArray[np.uint16]) -> None:
 
     It is 0 below all knots, and `MISSING` for NaN.
     """
-    _number(rows, guide, out)
+    _number(rows, rows.view(_whole_type(rows.dtype)), guide, out)
 
 
 @tile
@@ -194,11 +251,11 @@ def _add_row(
                 place = places[j]
                 out[place, 0] += 1
                 out[place, 1] += wholes[j]
-                if columns > 2:
+                if columns > 3:
                     f = np.float64(part[j]) - place
-                    out[place, 2] += np.int64(np.rint(f * unit))
-                    out[place, 3] += np.int64(np.rint(f * f * unit))
-                    out[place, 4] += np.int64(np.rint(f * distances[j] * unit))
+                    out[place, 3] += np.int64(np.rint(f * unit))
+                    out[place, 4] += np.int64(np.rint(f * f * unit))
+                    out[place, 5] += np.int64(np.rint(f * distances[j] * unit))
     return total
 
 
@@ -275,11 +332,13 @@ def bin_sums(
     """
     bins, cells, columns = shape
     with threads_for(slots.size * x.shape[1]):
-        out = np.zeros((numba.get_num_threads(), bins * cells, columns - 1), np.int64)
+        out = np.zeros((numba.get_num_threads(), bins * cells, columns), np.int64)
         squares = np.zeros(len(out), np.int64)
         steps = bins if columns == 3 else bins - 1
         _bin_sums(read_only(rows), slots, points, x, steps, cells, length, spread, unit, out, squares)
-    total = np.zeros((bins * cells, columns), np.int64)
-    total[:, np.arange(columns) != 2] = 2 * out.sum(axis=0)
-    total[0, 2] = 2 * squares.sum()
+    total: Ints = out[0]
+    for part in out[1:]:
+        total += part
+    total[0, 2] = squares.sum()
+    total *= 2
     return total.reshape(shape)

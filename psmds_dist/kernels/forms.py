@@ -141,18 +141,36 @@ class Steps(NamedTuple):
     weight: int
     one: Any
 
+    table: Rows
+    """Disparity of each."""
+
+    def apart(self):  # type: ignore[no-untyped-def]
+        """Whether lower and upper bounds may differ."""
+        return False
+
+    def pair(self, low, high, weight):  # type: ignore[no-untyped-def]
+        """Disparity, twice, and weight of a pair."""
+        known = low < self.table.size
+        c = self.table[np.uint32(low) if known else np.uint32(0)]
+        return c, c, (self.one if known else self.one - self.one)
+
+
+class Ranges(NamedTuple):
+    """The same where dissimilarities above a knot may have different disparities."""
+
+    upper: int
+    weight: int
+    one: Any
+
     lows: Rows
     """Lowest disparity of each."""
 
     highs: Rows
     """Highest."""
 
-    split: bool
-    """Whether some have several."""
-
     def apart(self):  # type: ignore[no-untyped-def]
         """Whether lower and upper bounds may differ."""
-        return self.split
+        return True
 
     def pair(self, low, high, weight):  # type: ignore[no-untyped-def]
         """Bounds of the disparity, and weight of a pair."""

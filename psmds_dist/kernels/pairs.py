@@ -15,7 +15,7 @@ from psmds_dist.core.types import Floats, Ints, Rows
 from psmds_dist.kernels import gradient, guided, loss, moves
 from psmds_dist.kernels.bins import bin_sums
 from psmds_dist.kernels.descent import descend, search_by_rule, settle_by_rule
-from psmds_dist.kernels.forms import Curve, NearPairs, Powers, Steps, Values
+from psmds_dist.kernels.forms import Curve, NearPairs, Powers, Ranges, Steps, Values
 from psmds_dist.kernels.near import reaches
 
 
@@ -152,7 +152,7 @@ class RuleKernels:
         """Form of rows that hold positions among knots."""
         table = self.table.astype(number)
         if self.rule.transformation == "ordinal":
-            return Steps(0, 0, number(1), table[0], table[-1], len(table) > 1)
+            return Steps(0, 0, number(1), *table) if len(table) == 1 else Ranges(0, 0, number(1), *table)
         return Curve(0, 0, number(1), np.append(table[0], table[0, -1]))
 
     def propose(

@@ -20,7 +20,8 @@ from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.transformations import BinGrid, BinSums, Fit, Monotone, Transformation, knots_of, transformation_of
 from psmds_dist.core.types import Executor, Floats
-from psmds_dist.data.transforms import Disparities, Positions
+from psmds_dist.data.positions import Disparities, Positions
+from psmds_dist.kernels.bins import aligned
 from psmds_dist.kernels.pairs import RuleKernels, kernels_of
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.schedule import Schedule
@@ -76,9 +77,10 @@ class Scaling:
         if rule.transformation == "ratio" and columns.size < source.n:
             knots = np.union1d(0.0, knots)  # of the smallest ones too, that no sample may hold
         kind = transformation_of(rule.transformation, rule.ties if complete else "secondary")
+        knots = kind.needed(knots if complete or not kind.stepwise else aligned(knots, source.dtype))
         first = kind.begin(knots, schedule.config.n_components)
-        counts = np.diff(np.searchsorted(np.sort(values), knots), append=values.size)
-        return cls(kind, knots, first * (schedule.scale / math.sqrt(np.average(first**2, weights=counts))))
+        usual = math.sqrt(np.mean(np.interp(values, knots, first) ** 2))
+        return cls(kind, knots, first * (schedule.scale / usual))
 
     def followed(self, rule: PairRule) -> PairRule:
         """Rule that a solve follows: beyond 4,096 different dissimilarities, near ones share a disparity."""
@@ -128,7 +130,7 @@ class ScaledObjective(Objective):
             total += part
         later = layout.n - 1 - points_of(layout, blocks)
         share = layout.n * (layout.n - 1) / (2 * int(later.sum()))
-        sums = BinSums(*(share * values for values in BinSums.of(total, grid.unit, self.kernels.scale)))
+        sums = BinSums.of(total, grid.unit, self.kernels.scale, share)
         return self.scaling.transformation.fit(sums, self.scaling.knots), sums
 
     def with_table(self, table: Floats, share: float = 0.0) -> Self:

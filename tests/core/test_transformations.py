@@ -20,7 +20,7 @@ from psmds_dist.core.transformations import (
     knots_of,
     transformation_of,
 )
-from psmds_dist.kernels.bins import MISSING, Guide, bin_sums, locate, number
+from psmds_dist.kernels.bins import MISSING, Guide, aligned, bin_sums, locate, number
 
 KINDS = [("ratio", ""), ("interval", ""), ("spline", ""), ("ordinal", "primary"), ("ordinal", "secondary")]
 
@@ -108,6 +108,50 @@ def test_positions_are_those_of_a_search_among_knots() -> None:
     np.testing.assert_allclose(np.interp(rows[0, inside], np.arange(knots.size), knots), given[inside], rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_aligned_knots_need_no_search_and_lie_just_below(dtype: str) -> None:
+    random = np.random.default_rng(11)
+    knots = np.unique(np.append(0.0, random.gamma(3, size=4000) ** 2).astype(dtype)).astype(float)
+    moved = aligned(knots, np.dtype(dtype))
+    assert Guide.of(moved.astype(dtype)).reach == 0
+    assert Guide.of(knots.astype(dtype)).reach > 0
+    assert moved.size > 0.95 * knots.size
+    assert moved[0] == 0
+    below = moved[np.searchsorted(moved, knots, side="right") - 1]
+    assert np.all(below <= knots)
+    np.testing.assert_allclose(below, knots, rtol=1 / 500)
+    given = np.concatenate([moved, random.gamma(3, size=10_000) ** 2, [0.0, 1e6]]).astype(dtype)
+    wanted = np.searchsorted(moved, given.astype(float), side="right") - 1
+    np.testing.assert_array_equal(placed(given[None], moved, stepwise=True)[0], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_positions_between_two_knots_are_shares(dtype: str) -> None:
+    given = np.array([[0.5, 1, 2, 3, 9, np.nan, -0.0]], dtype)
+    np.testing.assert_array_equal(placed(given, np.array([1.0, 3.0]), stepwise=False), [[0, 0, 0.5, 1, 1, np.nan, 0]])
+
+
+@pytest.mark.parametrize("name", ["ratio", "interval"])
+def test_the_ends_tell_all_about_a_line(name: str) -> None:
+    random = np.random.default_rng(8)
+    x = random.standard_normal((40, 2))
+    t = pdist(x) + 0.3 * random.random(780)
+    kind, knots = transformation_of(name, "primary"), knots_of(t)[0]
+    if name == "ratio":
+        knots = np.append(0.0, knots)
+    x = np.ascontiguousarray(x.T)
+    found = []
+    for chosen in (knots, kind.needed(knots)):
+        rows, every = placed(squareform(t), chosen, stepwise=False), np.arange(40)
+        grid = BinGrid.of(kind, chosen.size, x, 2.0)
+        sums = BinSums.of(bin_sums(rows, every, every, x, grid.shape, 2.0, SPREAD, grid.unit), grid.unit, 2.0)
+        fit = kind.fit(sums, chosen)
+        found.append((np.interp(t, chosen, fit.table[0]), fit.square))
+    assert kind.needed(knots).size == 2
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-6)
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-6)
+
+
 @pytest.mark.parametrize("outlier", [1.0, 1e9])
 def test_positions_among_crowded_knots_are_right(outlier: float) -> None:
     random = np.random.default_rng(10)
@@ -148,6 +192,8 @@ def test_degenerate_maps_are_told() -> None:
     assert degeneracy(x, curve) == ""
     assert degeneracy(x, np.empty((0, 0))) == ""
     assert "all pairs are nearly the same" in degeneracy(x, np.array([[1.0, 2, 3], [1, 1, 1.0005]]))
+    assert "all pairs are nearly the same" in degeneracy(x, np.array([[1.0, 3], [1, 1]]))
+    assert degeneracy(x, np.array([[1.0, 3], [0, 1], [1, 2]])) == ""  # bounds of two bins touch
     assert "30 points lie in 3 places" in degeneracy(np.repeat(x[:3], 10, axis=0), curve)
 
 
