@@ -108,6 +108,22 @@ def test_maps_of_sheets_are_compared_with_lengths_along_them(paper):
     assert cell["stress"] == pytest.approx(np.sqrt(1 - (t @ d) ** 2 / (t @ t) / (d @ d)), abs=0.005)
 
 
+def test_kernels_of_all_sizes_are_compiled_before_anything_is_measured(paper, tmp_path, monkeypatch):
+    scaling, asked = paper("scaling"), []
+
+    def in_process(script, method, n):
+        asked.append((method, int(n)))
+        return {"seconds": 1.0, "peak": 2.0**20, "stress": 0.25}
+
+    monkeypatch.setattr(scaling, "_draw", lambda *given: None)
+    monkeypatch.setattr(scaling, "in_process", in_process)
+    scaling.run(quick_study(paper, tmp_path))
+    ours = ["pattern search, all pairs", "pattern search, landmarks"]
+    assert asked[:2] == [(method, scaling.COMPILES) for method in ours]
+    assert scaling.COMPILES > 2000  # a larger solve begins with landmarks
+    assert scaling.COMPILES not in [n for _, n in asked[2:]]
+
+
 def test_what_was_stopped_on_one_sheet_is_not_tried_on_the_other(paper, tmp_path, monkeypatch):
     larger, tried = paper("larger"), []
 
@@ -117,6 +133,7 @@ def test_what_was_stopped_on_one_sheet_is_not_tried_on_the_other(paper, tmp_path
         return {"failure": "more than 120 s"} if slow else {"seconds": 1, "peak": 1, "stress": 0, "procrustes": 0.1}
 
     monkeypatch.setattr(larger, "in_process", in_process)
+    monkeypatch.setattr(larger, "compile_kernels", lambda *given: None)
     section = larger.run(quick_study(paper, tmp_path))
     assert ("swiss roll", "Isomap", "600") in tried
     assert ("S-curve", "Isomap", "300") in tried

@@ -84,14 +84,8 @@ def certify(
     >>> certify(triangle, [[0, 0], [3, 0], [3, 4.1]], 0.1).improvable
     1
     """
-    rule = PairRule(
-        loss,
-        power=weight_power,
-        weighted=weights is not None,
-        bounded=upper is not None,
-        local=local,
-        local_neighbors=local_neighbors,
-    )
+    near = {"local": local, "local_neighbors": local_neighbors}
+    rule = PairRule.of(loss, weight_power, weights=weights, upper=upper, **near)
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),

@@ -97,16 +97,9 @@ def measure(
     >>> measure([[0, 3, 5], [3, 0, 4], [5, 4, 0]], [[0, 0], [3, 0], [3, 4]]).normalized_stress
     0.0
     """
-    rule = PairRule(
-        loss,
-        power=weight_power,
-        weighted=weights is not None,
-        bounded=upper is not None,
-        transformation=transformation,
-        ties=ties,
-        local=local,
-        local_neighbors=local_neighbors,
-    )
+    near = {"local": local, "local_neighbors": local_neighbors}
+    fitted = {"transformation": transformation, "ties": ties}
+    rule = PairRule.of(loss, weight_power, weights=weights, upper=upper, **fitted, **near)
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),
@@ -200,16 +193,9 @@ def quality(
     (1.0, 0.0, 1.0)
     """
     seed = seed_from(random_state)
-    rule = PairRule(
-        loss,
-        power=weight_power,
-        weighted=weights is not None,
-        bounded=upper is not None,
-        transformation=transformation,
-        ties=ties,
-        local=local,
-        local_neighbors=local_neighbors,
-    )
+    near = {"local": local, "local_neighbors": local_neighbors}
+    fitted = {"transformation": transformation, "ties": ties}
+    rule = PairRule.of(loss, weight_power, weights=weights, upper=upper, **fitted, **near)
     with (
         executor_for(cluster, n_jobs) as executor,
         paired_rows(X, weights, upper, executor, dtype=dtype) as (source, names),

@@ -237,16 +237,9 @@ class RuleOptions:
         """Rule of the pairs."""
         from psmds_dist.core.rules import PairRule
 
-        return PairRule(
-            self.loss,
-            power=self.weight_power,
-            weighted=self.weights is not None,
-            bounded=self.upper is not None,
-            transformation=self.transformation,
-            ties=self.ties,
-            local=self.local,
-            local_neighbors=self.local_neighbors,
-        )
+        fitted = {"transformation": self.transformation, "ties": self.ties}
+        near = {"local": self.local, "local_neighbors": self.local_neighbors}
+        return PairRule.of(self.loss, self.weight_power, weights=self.weights, upper=self.upper, **fitted, **near)
 
     @property
     def given(self) -> bool:

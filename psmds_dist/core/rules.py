@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from psmds_dist.core.errors import InputError
 from psmds_dist.core.losses import LOSSES, Loss
@@ -54,6 +54,11 @@ class PairRule:
     ties: str = "primary"
     local: float = 0.0
     local_neighbors: int = 10
+
+    @classmethod
+    def of(cls, loss: str, weight_power: float, *, weights: Any = None, upper: Any = None, **others: Any) -> Self:
+        """Rule by the arguments of public functions: with weights and bounds where these are given."""
+        return cls(loss, power=weight_power, weighted=weights is not None, bounded=upper is not None, **others)
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, str) or self.loss not in LOSSES:

@@ -103,11 +103,8 @@ class Powers(NamedTuple):
 
     def pair(self, low, high, weight):  # type: ignore[no-untyped-def]
         """Dissimilarity, twice, and weight of a pair; missing ones are NaN."""
-        one = self.scale / self.scale
-        counted = weight if self.weight > 0 else one
-        known = (counted > 0) & (high >= low)
-        t = low if known else self.scale
-        return t, t, (counted if known else one - one) * raised(max(t / self.scale, self.floor), self.power)
+        t, _, counted = pair(Values(self.upper, self.weight, self.scale), low, high, weight)
+        return t, t, counted * raised(max(t / self.scale, self.floor), self.power)
 
 
 class Curve(NamedTuple):
