@@ -138,4 +138,4 @@ def test_what_was_stopped_on_one_sheet_is_not_tried_on_the_other(paper, tmp_path
     assert ("swiss roll", "Isomap", "600") in tried
     assert ("S-curve", "Isomap", "300") in tried
     assert ("S-curve", "Isomap", "600") not in tried
-    assert section.count("| Isomap | 0.10000 | more than 120 s |") == 2
+    assert section.count("| Isomap | 1.0e-01 | more than 120 s |") == 2

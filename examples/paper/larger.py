@@ -108,7 +108,7 @@ def run(study: Study) -> str:
     for name in SHEETS:
         found[name] = {method: _tried(study, name, method, sizes, list(found.values())) for method in METHODS}
     measures = {
-        "Procrustes": lambda cell: f"{cell['procrustes']:.5f}",
+        "Procrustes": lambda cell: f"{cell['procrustes']:.1e}",
         "stress": lambda cell: f"{cell['stress']:.4f}",
         "seconds": lambda cell: f"{cell['seconds']:.1f}",
         "most memory (MiB)": lambda cell: f"{cell['peak'] / 2**20:,.0f}",
@@ -153,7 +153,7 @@ def _claim(name: str, found: dict[str, dict[int, Cell]]) -> str:
     return claim(
         f"with most points of the {name}, pattern search is nearest to the flat sheet.",
         first.startswith("pattern search"),
-        f"{most:,} points: " + ", ".join(f"{method} {value:.5f}" for method, value in there.items()),
+        f"{most:,} points: " + ", ".join(f"{method} {value:.1e}" for method, value in there.items()),
     )
 
 

@@ -309,14 +309,15 @@ def _draw(study: Study, sizes: Sequence[int], found: dict[str, dict[int, Cell]])
     from pictures import new, save
 
     figure, axes = new(1, 2, 3.6)
+    shown = {method: cells for method, cells in found.items() if any("seconds" in cell for cell in cells.values())}
     for one, measure, unit, label in zip(axes[0], ("seconds", "peak"), (1, 2**20), ("seconds", "MiB"), strict=True):
-        for method, cells in found.items():
+        for marker, (method, cells) in zip("os^vD<>PX*", shown.items(), strict=False):
             done = {n: cell[measure] / unit for n, cell in cells.items() if measure in cell}
-            one.loglog(done.keys(), done.values(), marker="o", markersize=3, linewidth=1, label=method)
+            one.loglog(done.keys(), done.values(), marker=marker, markersize=4, linewidth=1, label=method)
         one.set(xlabel="points", ylabel=label, xticks=sizes, xticklabels=[f"{n:,}" for n in sizes])
         one.tick_params(axis="x", rotation=45)
         one.minorticks_off()
-    axes[0, 0].legend()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     save(study, figure, "scaling.png")
 
 
