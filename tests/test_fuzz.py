@@ -1,5 +1,8 @@
 """A few cases of every entry that ``make fuzz`` runs by the thousand; hypothesis makes a failure smaller."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -81,3 +84,14 @@ def test_a_fault_is_counted_and_can_be_repeated(monkeypatch):
     assert batch.ends["fault"] == len(batch.faults) > 0
     assert batch.ends["right"] == 20 - len(batch.faults)
     assert all(fault.startswith("--seed 4 --only 'ids' --case ") for fault in batch.faults)
+
+
+def test_a_run_ends_though_its_processes_have_processes_of_their_own():
+    code = (
+        "import multiprocessing, concurrent.futures as futures\n"
+        "from tests.fuzz.aside import aside\n"
+        "with futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:\n"
+        "    print(pool.submit(aside, 'a call', str, 7).result())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "7\n"

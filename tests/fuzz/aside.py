@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.util import Finalize
 from typing import Any
 
 import psutil
@@ -17,6 +18,9 @@ from tests.fuzz.judging import FuzzFailure
 LIMIT = 10
 """Seconds of a processor for a call."""
 
+QUEUES_CLOSE = 10
+"""When multiprocessing closes queues at the end of a child, which then waits for its own children: they must know."""
+
 _pool: ProcessPoolExecutor | None = None
 
 
@@ -25,6 +29,7 @@ def aside(story: str, call: Callable[..., str], *given: Any) -> str:
     global _pool
     if _pool is None:
         _pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), spare_time)
+        Finalize(None, _pool.shutdown, exitpriority=QUEUES_CLOSE + 1)
     try:
         process = psutil.Process(_pool.submit(os.getpid).result())
         return _result(process, _pool.submit(call, *given), story)
