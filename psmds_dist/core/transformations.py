@@ -248,7 +248,7 @@ def knots_of(values: Floats, highest: float = -math.inf) -> tuple[Floats, bool]:
     InputError
         When all are the same.
     """
-    ordered = np.sort(values)
+    ordered = np.sort(np.maximum(values, 0) + values.dtype.type(0))  # rounded zeros are zeros, and -0.0 is 0.0
     if highest > ordered.max(initial=-math.inf):
         ordered = np.append(ordered, ordered.dtype.type(highest))
     first = np.append(True, ordered[1:] > ordered[:-1])

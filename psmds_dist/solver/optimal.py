@@ -77,7 +77,9 @@ class Scaling:
         if rule.transformation == "ratio" and columns.size < source.n:
             knots = np.union1d(0.0, knots)  # of the smallest ones too, that no sample may hold
         kind = transformation_of(rule.transformation, rule.ties if complete else "secondary")
-        knots = kind.needed(knots if complete or not kind.stepwise else aligned(knots, source.dtype))
+        if kind.stepwise and not complete and columns.size < source.n:  # quantiles of a sample, good to some digits
+            knots = aligned(knots, source.dtype)
+        knots = kind.needed(knots)
         first = kind.begin(knots, schedule.config.n_components)
         usual = math.sqrt(np.mean(np.interp(values, knots, first) ** 2))
         return cls(kind, knots, first * (schedule.scale / usual))
