@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from landmarks.panel.data import USUAL, MatrixData
 from landmarks.solver.cost import start_stages
 from landmarks.solver.fit import fit
+from landmarks.solver.memory import fit_memory
 from landmarks.solver.refine import polish_radius
 from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
 from psmds_dist.api.init import UNKEPT, Keeping, Start
 from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
+from psmds_dist.core.layout import Layout
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import InputError
 from psmds_dist.data.paired import as_matrix
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.planning.cost import Job, Rates, Stage
-from psmds_dist.planning.memory import MemoryRequirement
+from psmds_dist.planning.memory import MemoryRequirement, RowStorage
 
 
 class LandmarkStart:
@@ -58,8 +64,14 @@ class LandmarkStart:
         warm_up_landmarks(config.n_components, dtype, rough=True)
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
-        """What the solve needs: landmarks are embedded before it, in memory that they plan themselves."""
-        return solve
+        """What the solve needs, or the landmarks before it: their fit plans its memory again, with what it knows then.
+
+        Rows of a solve may take two bytes a number, but not those of landmarks; points may have names.
+        """
+        n, wide = solve.rows.layout.n, max(solve.rows.itemsize, np.dtype(np.float32).itemsize)
+        fit = fit_memory(RowStorage(Layout(n, min(USUAL, n)), wide), dims, named=True, of_matrix=True)
+        remedies = (*solve.remedies, "begin at random (--init random)")
+        return replace(solve, apart=max(solve.apart, fit.min_limit), remedies=remedies)
 
     def passes(self, n: int) -> int:
         """Passes over the matrix: none, as only some of its rows are read."""

@@ -84,6 +84,8 @@ def stress_lines(stress: Stress | Quality, rule: PairRule = PLAIN, check: InputC
     check : InputCheck, optional
         Tells how many pairs count.
     """
+    if math.isnan(stress.normalized_stress):
+        return "stress             not measured: `psmds quality` does it"
     w = "w " if rule.weighted or rule.power or rule.local else ""
     error = stress.standard_error if isinstance(stress, Stress) else 0.0
     spread = f" +- {error:.6f}" * (error > 0)
@@ -142,7 +144,12 @@ def quality_lines(found: Quality, rule: PairRule = PLAIN) -> str:
     lines += [_measured(found, name, *_MEASURES[name]) for name in shown]
     if absent:
         names = ", ".join(_MEASURES[name][0] for name in absent)
-        lines.append(f"Left out, as not all pairs count alike (gaps, weights, bounds or loss):\n{names}.")
+        transformed, unequal = (
+            rule.transformation is not None,
+            "not all pairs count alike (gaps, weights, bounds or loss)",
+        )
+        lines.append(f"Left out, as {'dissimilarities are transformed' if transformed else unequal}:\n{names}.")
+        lines += ["`psmds quality --matrix MATRIX MAP.csv` compares exported coordinates with MATRIX."] * transformed
     return "\n".join(lines)
 
 

@@ -86,9 +86,10 @@ class OutputOptions:
 def dimensions(matrix: str, curve: CurveOptions, output: OutputOptions) -> None:
     """Estimate how many dimensions a map of MATRIX needs.
 
-    MATRIX is what 'psmds fit' accepts. Maps in 1, 2, ... dimensions are computed from independent starts, of all points
-    or of a random sample of them, and the same of random dissimilarities: those of MATRIX, shuffled over the pairs of
-    points. A dimension is supported if it removes a larger share of the stress than it does where there is only noise.
+    MATRIX is what 'psmds fit' accepts, without missing pairs. Maps in 1, 2, ... dimensions are computed from
+    independent starts, of all points or of a random sample of them, and the same of random dissimilarities: those of
+    MATRIX, shuffled over the pairs of points. A dimension is supported if it removes a larger share of the stress than
+    it does where there is only noise.
 
     The command runs in one process and reads the rows of the sample only. Errors of single dissimilarities are not
     taken for dimensions; those of the features of points are, unless they are small.

@@ -209,7 +209,8 @@ class RuleOptions:
         "--local",
         default=0.0,
         show_default=True,
-        help="Share of the objective, below 1, that the nearest points of each point have; the whole has the rest.",
+        help="Share of the objective, below 1, that the nearest points of each point have; the whole has the rest. "
+        "Near distances are kept better, often at the cost of who is nearest.",
     )
     local_neighbors: int = option(
         "--local-neighbors",

@@ -114,6 +114,9 @@ def test_stress_lines_and_tables():
     text = stress_lines(Stress(0.25, 12.5, 0.125, 0.0625, np.zeros(3)))
     assert "normalized stress  0.062500" in text
     assert "Stress-1           0.125000" in text
+    lost = stress_lines(Stress.unknown(3))
+    assert "not measured" in lost
+    assert "nan" not in lost
     assert table(["name", "n"], [["a", "10"], ["longer", "7"]]) == "name     n\na       10\nlonger   7"
     assert table(["name"], []) == "name"
 

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist.cli.app import main
 from tests.cli.commands import IDS, N, refused, run
@@ -159,3 +160,16 @@ def test_rules_that_need_data_or_exact_mode_are_told(rules):
     assert "or --landmarks" in refused("plan", "-N", 100, "-S", 10, "--loss", "huber")
     assert "or --landmarks" in refused("plan", "-N", 100, "-S", 10, "--bounds", "0:")
     assert "bounds must have the lower one first" in refused("plan", "-N", 100, "--bounds", "1:0")
+
+
+def test_a_limit_that_is_named_works_where_a_solve_begins_with_landmarks(place):
+    """Landmarks need more than the solve after them, also of points with names."""
+    n = 2100
+    np.save("many.npy", squareform(pdist(np.random.default_rng(0).normal(size=(n, 3)))))
+    place.joinpath("many.txt").write_text("".join(f"point {k}\n" for k in range(n)))
+    run("ingest", "many.npy", "many.zarr", "--ids", "many.txt", "-q")
+    sentence = refused("fit", "many.zarr", "map.zarr", "--memory-limit", "1MB")
+    needed = re.search(r"--memory-limit\) to ([0-9.]+ MiB)", sentence)[1]
+    assert re.search("least that works +([0-9.]+ MiB)", run("plan", "many.zarr", "--memory-limit", "1GiB"))[1] == needed
+    run("fit", "many.zarr", "map.zarr", "--memory-limit", needed, "--max-epochs", 1, "-q")
+    assert "begin at random (--init random)" in sentence

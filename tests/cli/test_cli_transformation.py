@@ -36,6 +36,9 @@ def test_an_ordinal_map_is_fitted_measured_and_drawn(folder):
     measured = run("quality", "map.zarr")
     assert "Here t are disparities" in measured
     assert f"Stress-1           {found.stress.stress1:.6f}" in measured
+    told = run("quality", "map.zarr", "-k", 5)
+    assert "Left out, as dissimilarities are transformed:\nafter scaling, strain, Pearson" in told
+    assert "psmds quality --matrix MATRIX MAP.csv" in told
     assert "ordinal" in run("info", "map.zarr")
     run("plot", "map.zarr", "shepard.png", "--kind", "shepard")
 
