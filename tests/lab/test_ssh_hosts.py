@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,12 +74,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if os.getuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)  # sshd insists on it
     process = psutil.Popen([SSHD, "-D", "-E", folder / "log", "-f", folder / "config"])
+    sshd = Server(folder, port, process)
     try:
         wait_for(lambda: answers(port), 60)
-        yield Server(folder, port, process)
+        yield sshd
     finally:
-        for each in (*process.children(recursive=True), process):
-            each.kill()
+        for each in {*sshd.running(), *sshd.left(), process}:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         process.wait(30)
 
 
