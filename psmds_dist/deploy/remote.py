@@ -21,6 +21,12 @@ from psmds_dist.core.errors import WorkerError
 PID = "psmds-pid "
 """What precedes the number of a process, the first line that it writes."""
 
+CONNECT_TIMEOUT = 30.0
+"""Seconds that a host has to accept a connection; the system's own limit is two minutes."""
+
+START_TIMEOUT = 150.0
+"""Seconds that a process has to listen; a worker gives up earlier by its own death timeout."""
+
 END_TIMEOUT = 4.0
 """Seconds that a process has to end after each of two signals, SIGTERM and SIGKILL."""
 
@@ -73,7 +79,7 @@ class RemoteProcess:
         import asyncssh
 
         try:
-            self._connection = await asyncssh.connect(self.host, **self._arguments)
+            self._connection = await asyncssh.connect(self.host, connect_timeout=CONNECT_TIMEOUT, **self._arguments)
         except (OSError, ValueError, asyncssh.Error) as error:  # ValueError: a file that is no key
             raise self._failed("cannot be reached", _reason(error), self._remedy(error)) from error
 
@@ -90,21 +96,31 @@ class RemoteProcess:
         """Start the process, and wait until it listens."""
         import asyncssh
 
-        last = ""
         try:
-            self._process = await self._connection.create_process(self.command())
-            async for line in self._process.stderr:
-                if line.startswith(PID):
-                    self._pid = int(line.removeprefix(PID))
-                elif STARTED[self.role] in line:
-                    self.address = line.partition("at:")[2].strip()
-                    return
-                last = line.strip() or last
+            async with asyncio.timeout(START_TIMEOUT):
+                self._process = await self._connection.create_process(self.command())
+                last = await self._listens()
+        except TimeoutError:
+            last = f"not within {START_TIMEOUT:g} seconds"
         except (OSError, asyncssh.Error) as error:
-            last = str(error)
-        said = "it wrote nothing" if last.startswith(PID) else last
+            last = _reason(error)
+        if last is None:
+            return
         remedy = f"check python = (now {self._python}) and interface = in {self._path}, with psmds-dist on that host"
-        raise self._failed(f"did not start its {self.role}", said, remedy)
+        raise self._failed(f"did not start its {self.role}", last or "it wrote nothing", remedy)
+
+    async def _listens(self) -> str | None:
+        """Wait until the process listens; the last line that it wrote where it ends before."""
+        last = ""
+        async for line in self._process.stderr:
+            if line.startswith(PID):
+                self._pid = int(line.removeprefix(PID))
+            elif STARTED[self.role] in line:
+                self.address = line.partition("at:")[2].strip()
+                return None
+            else:
+                last = line.strip() or last
+        return last
 
     def _failed(self, what: str, said: str, remedy: str) -> WorkerError:
         said = " ".join(said.split()).rstrip(".")

@@ -16,6 +16,7 @@ from psmds_dist.deploy.local import close
 from psmds_dist.deploy.settings import LOOPBACK, dask_settings, setting
 from psmds_dist.executor import tls_configuration, tls_security
 from psmds_dist.utils.extras import extra
+from psmds_dist.utils.signals import defer_interrupts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -127,7 +128,10 @@ def _threads(text: str | None, path: str) -> int | None:
 
 @contextlib.contextmanager
 def ssh_client(path: str, threads: int | None, tls: str | None) -> Iterator[Client]:
-    """Start a scheduler and workers on the hosts in a file, for the length of a with block."""
+    """Start a scheduler and workers on the hosts in a file, for the length of a with block.
+
+    An interrupt that comes while they start is raised afterwards.
+    """
     import dask
     from distributed import Client
 
@@ -135,10 +139,11 @@ def ssh_client(path: str, threads: int | None, tls: str | None) -> Iterator[Clie
     arguments = ssh_arguments(parse_hosts(read_text(path, "the hosts of cluster 'ssh'"), path), path, threads, tls)
     with contextlib.ExitStack() as stack:
         # Dask hands its configuration to the processes on the other hosts
-        with dask.config.set({**dask_settings(), **({} if tls is None else tls_configuration(tls))}):
+        inherited = {**dask_settings(), **({} if tls is None else tls_configuration(tls))}
+        with dask.config.set(inherited), defer_interrupts():  # half a cluster cannot be closed
             cluster = new_cluster(arguments, path, tls)
-        stack.callback(close, cluster)
-        client = stack.enter_context(Client(cluster, set_as_default=False))
+            stack.callback(close, cluster)
+            client = stack.enter_context(Client(cluster, set_as_default=False))
         yield client
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import PatternSearchMDS, WorkerError, open_client, read_result
 from psmds_dist.executor import write_certificates
-from tests.clusters import wait_for
+from tests.clusters import ended, wait_for
 
 pytestmark = pytest.mark.cluster
 pytest.importorskip("asyncssh")
@@ -175,4 +177,16 @@ def test_why_a_host_fails_is_a_sentence(server: Server, known: str, key: str, mo
     whole = f"^cluster 'ssh:.*' did not start: host 127.0.0.1 {sentence}"
     with pytest.raises(WorkerError, match=whole), open_client(server.hosts(known, key=key, more=more), **tls):
         pass
+    wait_for(lambda: not server.left(), 10)
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.5])
+def test_an_interrupt_during_the_start_leaves_no_process(server: Server, tmp_path: Path, delay: float) -> None:
+    np.save(tmp_path / "points.npy", np.eye(3))
+    command = ["distances", tmp_path / "points.npy", tmp_path / "matrix.zarr", "--cluster", server.hosts()]
+    with ended(subprocess.Popen([sys.executable, "-m", "psmds_dist", *map(str, command)])) as process:
+        wait_for(server.left, 60)
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
     wait_for(lambda: not server.left(), 10)
