@@ -19,6 +19,7 @@ from typing import NoReturn
 import psutil
 
 from psmds_dist.core.errors import ClusterLost, InputError
+from psmds_dist.deploy.scheduler_file import VARIABLE, require_unused
 from psmds_dist.deploy.settings import LOOPBACK, exported, listen_on, setting
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ def become_scheduler(
     Parameters
     ----------
     scheduler_file : str
-        Where the scheduler writes its address; it removes the file when it ends.
+        Where the scheduler writes its address; it removes the file when it ends, if it is still its own.
     host, interface : str, optional
         Address or network interface to listen on, one of the two; by default the setting, otherwise 127.0.0.1.
     port : int
@@ -69,15 +70,16 @@ def become_scheduler(
     Raises
     ------
     InputError
-        When it cannot listen there, or the file cannot be written.
+        When it cannot listen there, the file cannot be written, or the scheduler in it runs.
     """
+    require_unused(scheduler_file)
     address = listening_address(host, interface)
     for place in ((address, port), (LOOPBACK, dashboard_port)):
         _require_free(*place)
     _require_writable(scheduler_file)
-    options = ["--scheduler-file", scheduler_file, "--host", address, "--port", str(port)]
+    options = ["--preload", require_unused.__module__, "--host", address, "--port", str(port)]
     command = _dask_command("scheduler", [*options, *_common_options(dashboard_port, _tls_directory(tls))])
-    os.execve(command[0], command, _environment())
+    os.execve(command[0], command, {**_environment(), VARIABLE: os.path.abspath(scheduler_file)})
 
 
 def run_worker(
@@ -106,7 +108,7 @@ def run_worker(
     tls : str, optional
         Directory with the certificate and key of the scheduler.
     death_timeout : float
-        Seconds without a scheduler after which the worker ends.
+        Seconds without a scheduler after which the worker ends; the wait for its file counts.
 
     Raises
     ------
@@ -118,16 +120,19 @@ def run_worker(
     tls = _tls_directory(tls)
     given = host or interface or setting("host") or setting("interface")
     own = listening_address(host, interface) if given else None
-    scheduler = scheduler_address(scheduler_file, ATTEMPT)
+    began = time.monotonic()
+    scheduler = scheduler_address(scheduler_file, min(ATTEMPT, death_timeout))
     _require_same_security(scheduler, tls is not None)
     where = ["--scheduler-file", scheduler_file, "--host", own or address_towards(scheduler)]
     what = ["--nthreads", str(threads), "--nworkers", "1", "--memory-limit", "0"]
     who = ["--name", name or f"{socket.gethostname()}-{os.getpid()}", "--death-timeout", str(ATTEMPT)]
     command = _dask_command("worker", [*where, *what, *who, *_common_options(0, tls)])
-    keep_running(command, lambda: not is_removed(scheduler_file), death_timeout)
+    keep_running(command, lambda: not is_removed(scheduler_file), death_timeout, began)
 
 
-def keep_running(command: list[str], is_wanted: Callable[[], bool], death_timeout: float) -> None:
+def keep_running(
+    command: list[str], is_wanted: Callable[[], bool], death_timeout: float, began: float | None = None
+) -> None:
     """Run a command again whenever it ends, with growing pauses, until it is not wanted any more.
 
     Parameters
@@ -138,18 +143,20 @@ def keep_running(command: list[str], is_wanted: Callable[[], bool], death_timeou
         Whether to start it again.
     death_timeout : float
         Seconds of runs that end early after which to give up.
+    began : float, optional
+        Time on the monotonic clock from which the first of them count, by default now.
 
     Raises
     ------
     ClusterLost
         When it gives up.
     """
-    pause, lasted = FIRST_PAUSE, time.monotonic()
+    pause, lasted = FIRST_PAUSE, time.monotonic() if began is None else began
     while True:
-        began = time.monotonic()
+        start = time.monotonic()
         with _child(command) as process:
             _wait(process, is_wanted)
-        if time.monotonic() - began > 2 * ATTEMPT:
+        if time.monotonic() - start > 2 * ATTEMPT:
             pause, lasted = FIRST_PAUSE, time.monotonic()
         time.sleep(pause)
         if not is_wanted():
@@ -195,12 +202,18 @@ def scheduler_address(scheduler_file: str, timeout: float) -> str:
     """
     from psmds_dist.executor.cluster import address_in
 
-    end = time.monotonic() + timeout
+    end, told = time.monotonic() + timeout, False
     while time.monotonic() < end:
         try:
             return address_in(scheduler_file)
         except (OSError, ValueError, KeyError, TypeError):  # not there, or being written
-            time.sleep(0.1)
+            if not told:
+                log.info(
+                    "waiting for %s: start 'psmds scheduler --scheduler-file %s', or correct the path",
+                    *(scheduler_file, scheduler_file),
+                )
+                told = True
+            time.sleep(min(0.1, timeout))
     raise InputError(
         f"no scheduler file {scheduler_file!r} after {timeout:g} seconds: start 'psmds scheduler --scheduler-file "
         f"{scheduler_file}' first, on a file system that this machine shares with it."

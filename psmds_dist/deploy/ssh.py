@@ -1,4 +1,4 @@
-"""Clusters on hosts that are reached by SSH, through Dask's SSHCluster."""
+"""Clusters on hosts that are reached by SSH, through Dask's SpecCluster."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from psmds_dist.core.errors import InputError
+from psmds_dist.core.errors import InputError, WorkerError
 from psmds_dist.deploy.files import read_text, require_known
 from psmds_dist.deploy.local import close
 from psmds_dist.deploy.settings import LOOPBACK, dask_settings, setting
 from psmds_dist.executor import tls_configuration, tls_security
 from psmds_dist.utils.extras import extra
+from psmds_dist.utils.signals import defer_interrupts
 
 if TYPE_CHECKING:
     from distributed import Client
 
 OPTIONS = ("client_keys", "interface", "known_hosts", "python", "threads")
+
+DEATH_TIMEOUT = 120.0
+"""Seconds that a worker has to start and to find its scheduler, after which it ends."""
 
 _HOST = re.compile(r"(?:(?P<username>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^:\s]+)(?::(?P<port>\d+))?")
 
@@ -77,7 +81,7 @@ def parse_hosts(text: str, path: str) -> Hosts:
 
 
 def ssh_arguments(hosts: Hosts, path: str, threads: int | None, tls: str | None) -> dict[str, Any]:
-    """Arguments of SSHCluster: processes that listen on one network, with dashboards on loopback.
+    """What is started on which host: processes that listen on one network, with dashboards on loopback.
 
     Raises
     ------
@@ -93,7 +97,12 @@ def ssh_arguments(hosts: Hosts, path: str, threads: int | None, tls: str | None)
         "hosts": hosts.names,
         "connect_options": [{**keys, **own} for own in hosts.connections],
         "scheduler_options": {**common, "port": 0, **({} if tls is None else {"protocol": "tls"})},
-        "worker_options": {**common, "memory_limit": 0, **({} if count is None else {"nthreads": count})},
+        "worker_options": {
+            **common,
+            "memory_limit": 0,
+            "death_timeout": DEATH_TIMEOUT,
+            **({} if count is None else {"nthreads": count}),
+        },
         "remote_python": options.get("python"),
     }
 
@@ -119,17 +128,50 @@ def _threads(text: str | None, path: str) -> int | None:
 
 @contextlib.contextmanager
 def ssh_client(path: str, threads: int | None, tls: str | None) -> Iterator[Client]:
-    """Start a scheduler and workers on the hosts in a file, for the length of a with block."""
+    """Start a scheduler and workers on the hosts in a file, for the length of a with block.
+
+    An interrupt that comes while they start is raised afterwards.
+    """
     import dask
-    from distributed import Client, SSHCluster
+    from distributed import Client
 
     extra("asyncssh", "ssh", "cluster 'ssh'")
     arguments = ssh_arguments(parse_hosts(read_text(path, "the hosts of cluster 'ssh'"), path), path, threads, tls)
-    security = None if tls is None else tls_security(tls)
     with contextlib.ExitStack() as stack:
         # Dask hands its configuration to the processes on the other hosts
-        with dask.config.set({**dask_settings(), **({} if tls is None else tls_configuration(tls))}):
-            cluster = SSHCluster(**arguments, security=security, silence_logs=logging.CRITICAL)
-        stack.callback(close, cluster)
-        client = stack.enter_context(Client(cluster, set_as_default=False))
+        inherited = {**dask_settings(), **({} if tls is None else tls_configuration(tls))}
+        with dask.config.set(inherited), defer_interrupts():  # half a cluster cannot be closed
+            cluster = new_cluster(arguments, path, tls)
+            stack.callback(close, cluster)
+            client = stack.enter_context(Client(cluster, set_as_default=False))
         yield client
+
+
+def new_cluster(arguments: dict[str, Any], path: str, tls: str | None) -> Any:
+    """Start processes on all hosts; when one of them fails, those that have started end.
+
+    Raises
+    ------
+    WorkerError
+        When a host cannot be reached, or its process does not start.
+    """
+    from distributed import SpecCluster
+
+    from psmds_dist.deploy.remote import RemoteProcess
+
+    def process(i: int, options: dict[str, Any]) -> dict[str, Any]:
+        place = {"host": arguments["hosts"][i], "connection": arguments["connect_options"][i], "path": path}
+        return {"cls": RemoteProcess, "options": {**place, "options": options, "python": arguments["remote_python"]}}
+
+    try:
+        return SpecCluster(
+            {i - 1: process(i, arguments["worker_options"]) for i in range(1, len(arguments["hosts"]))},
+            process(0, arguments["scheduler_options"]),
+            name="SSHCluster",
+            security=None if tls is None else tls_security(tls),
+            silence_logs=logging.CRITICAL,
+        )
+    except RuntimeError as error:  # Dask wraps what the scheduler raises
+        if isinstance(error.__cause__, WorkerError):
+            raise error.__cause__ from None
+        raise

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 from psmds_dist.cli.app import main
 from psmds_dist.core.errors import ClusterLost, InputError
 from psmds_dist.deploy import processes
+from psmds_dist.deploy import scheduler_file as files
 from psmds_dist.executor import write_certificates
 from tests.clusters import ended, wait_for
 
@@ -28,7 +30,7 @@ def started(monkeypatch):
     """Commands and environments of the processes that would be started."""
     found = []
     monkeypatch.setattr(processes.os, "execve", lambda program, command, environment: found.append(command))
-    monkeypatch.setattr(processes, "keep_running", lambda command, is_wanted, timeout: found.append(command))
+    monkeypatch.setattr(processes, "keep_running", lambda command, *rest: found.append(command))
     return found
 
 
@@ -52,7 +54,7 @@ def test_a_scheduler_listens_on_loopback(started, tmp_path):
     (command,) = started
     assert command[:3] == [sys.executable, "-m", "distributed.cli.dask_scheduler"]
     assert options(command) == {
-        "--scheduler-file": str(tmp_path / "cluster.json"),
+        "--preload": "psmds_dist.deploy.scheduler_file",
         "--host": "127.0.0.1",
         "--port": "0",
         "--dashboard-address": "127.0.0.1:0",
@@ -128,6 +130,67 @@ def test_mistakes_are_sentences(tmp_path):
 def test_a_worker_without_a_scheduler_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(processes, "ATTEMPT", 0.1)
     assert "no scheduler file" in fails("worker", "--scheduler-file", tmp_path / "none.json", "--threads", 1)
+
+
+def test_a_worker_tells_what_it_waits_for_and_for_how_long(tmp_path):
+    file = tmp_path / "none.json"
+    began = time.monotonic()
+    said = fails("worker", "--scheduler-file", file, "--threads", 1, "--death-timeout", 0.5)
+    assert time.monotonic() - began < 30
+    waiting, _, ended = said.partition("\n")
+    assert f"waiting for {file}: start 'psmds scheduler --scheduler-file {file}', or correct the path" in waiting
+    assert f"no scheduler file '{file}' after 0.5 seconds" in ended
+
+
+def test_a_file_that_is_there_is_not_waited_for(started, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        processes.run_worker(scheduler_file(tmp_path, "tcp://127.0.0.1:8786"), threads=1)
+    assert "waiting" not in caplog.text
+
+
+def test_the_file_of_a_running_scheduler_is_refused(started, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as running:
+        address = f"tcp://127.0.0.1:{running.getsockname()[1]}"
+        file = scheduler_file(tmp_path, address)
+        assert f"a scheduler answers at {address}, the address in '{file}': end it first" in fails(
+            "scheduler", "--scheduler-file", file
+        )
+    assert started == []
+    processes.become_scheduler(file)  # it has ended, such as by a kill, and left its file
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{}", '{"address": "x"}', '{"address": "tcp://[::1:9"}'])
+def test_a_file_that_names_no_scheduler_is_replaced(started, tmp_path, content):
+    (tmp_path / "cluster.json").write_text(content)
+    processes.become_scheduler(str(tmp_path / "cluster.json"))
+    assert len(started) == 1
+
+
+def test_a_scheduler_removes_its_own_file_only(monkeypatch, tmp_path):
+    file = tmp_path / "cluster.json"
+    monkeypatch.setenv("PSMDS_SCHEDULER_FILE", str(file))
+    monkeypatch.setattr(files.atexit, "register", lambda *call: None)
+    one, two = (SimpleNamespace(id=i, identity=lambda i=i: {"id": i, "address": "tcp://node:1"}) for i in "12")
+    files.dask_setup(one)
+    files.dask_setup(two)
+    files.dask_teardown(one)
+    assert json.loads(file.read_text())["id"] == "2"
+    files.dask_teardown(two)
+    assert os.listdir(tmp_path) == []
+    files.dask_teardown(two)
+
+
+def test_a_scheduler_that_cannot_write_its_file_ends(monkeypatch, tmp_path):
+    monkeypatch.setenv("PSMDS_SCHEDULER_FILE", str(tmp_path / "gone" / "cluster.json"))
+    with pytest.raises(SystemExit, match="cluster.json cannot be written"):
+        files.dask_setup(SimpleNamespace(id="1", identity=dict))
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_wait_for_the_file_counts_in_the_death_timeout():
+    with pytest.raises(ClusterLost, match="had no scheduler for 60 seconds"):
+        processes.keep_running(["false"], lambda: True, 60, time.monotonic() - 60)
 
 
 def test_a_worker_must_agree_with_its_scheduler_about_tls(started, tmp_path):

@@ -1,8 +1,11 @@
 """Lists of hosts, and what SSHCluster is given for them."""
 
+import subprocess
+
 import pytest
 
-from psmds_dist import InputError
+from psmds_dist import InputError, WorkerError, open_client
+from psmds_dist.deploy import remote
 from psmds_dist.deploy.ssh import parse_hosts, ssh_arguments
 
 TEXT = """
@@ -30,7 +33,7 @@ def test_hosts_of_a_network_use_tls():
     given = arguments(TEXT, tls="/shared/tls")
     common = {"interface": "ib0", "dashboard_address": "127.0.0.1:0"}
     assert given["scheduler_options"] == {**common, "port": 0, "protocol": "tls"}
-    assert given["worker_options"] == {**common, "memory_limit": 0, "nthreads": 16}
+    assert given["worker_options"] == {**common, "memory_limit": 0, "nthreads": 16, "death_timeout": 120.0}
     assert given["hosts"] == ["node-0", "node-1", "fd00::2"]
 
 
@@ -58,3 +61,25 @@ def test_mistakes_are_explained(text, sentence):
     with pytest.raises(InputError) as error:
         arguments(text)
     assert sentence in str(error.value)
+
+
+def test_a_host_without_an_address_is_named(tmp_path):
+    pytest.importorskip("asyncssh")
+    file = tmp_path / "hosts.txt"
+    file.write_text("nosuch.invalid\nlocalhost\ninterface = lo\n")
+    with pytest.raises(WorkerError) as error, open_client(f"ssh:{file}"):
+        pass
+    said = str(error.value)
+    assert said.startswith(f"cluster 'ssh:{file}' did not start: host nosuch.invalid cannot be reached (")
+    assert "Errno" not in said
+    assert said.endswith(f"): correct the host or its port in {file}, or name its address in ~/.ssh/config.")
+
+
+def test_what_a_host_runs_tells_its_number_and_keeps_options_whole():
+    process = remote.RemoteProcess(
+        "tls://node-0:1", host="node-1", path="hosts.txt", connection={}, options={"name": "it's"}, python="echo"
+    )
+    told = subprocess.run(["sh", "-c", process.command()], capture_output=True, text=True, check=True)
+    assert int(told.stderr.removeprefix("psmds-pid ")) > 1
+    spec = '{"0": {"cls": "distributed.Nanny", "opts": {"name": "it\'s"}}}'
+    assert told.stdout == f"-m distributed.cli.dask_spec tls://node-0:1 --spec {spec}\n"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +20,9 @@ import psutil
 import pytest
 from scipy.spatial.distance import pdist, squareform
 
-from psmds_dist import PatternSearchMDS, open_client, read_result
-from tests.clusters import wait_for
+from psmds_dist import PatternSearchMDS, WorkerError, open_client, read_result
+from psmds_dist.executor import write_certificates
+from tests.clusters import ended, wait_for
 
 pytestmark = pytest.mark.cluster
 pytest.importorskip("asyncssh")
@@ -35,10 +39,11 @@ class Server:
     port: int
     process: psutil.Popen
 
-    def hosts(self, known: str = "known_hosts") -> str:
+    def hosts(self, known: str = "known_hosts", *, second: str = ADDRESSES[1], key: str = "key", more: str = "") -> str:
         """Name of a cluster: a scheduler and a worker on the first address, a worker on the second."""
-        lines = [f"{getpass.getuser()}@{address}:{self.port}" for address in (ADDRESSES[0], *ADDRESSES)]
-        lines += [f"client_keys = {self.folder}/key", f"known_hosts = {self.folder}/{known}", "threads = 1"]
+        names = (ADDRESSES[0], ADDRESSES[0], second)
+        lines = [f"{getpass.getuser()}@{name}:{self.port}" for name in names]
+        lines += [f"client_keys = {self.folder}/{key}", f"known_hosts = {self.folder}/{known}", "threads = 1", more]
         file = self.folder / f"{known}.hosts"
         file.write_text("\n".join(lines))
         return f"ssh:{file}"
@@ -46,6 +51,16 @@ class Server:
     def running(self) -> list[psutil.Process]:
         """Processes of logins."""
         return self.process.children(recursive=True)
+
+    def left(self) -> list[psutil.Process]:
+        """Processes that were started by a login, also those whose login has ended."""
+        return [process for process in psutil.process_iter() if self._started(process)]
+
+    def _started(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get("SSH_CONNECTION", "").endswith(f" {self.port}")
+        except psutil.Error:
+            return False
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +76,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if os.getuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)  # sshd insists on it
     process = psutil.Popen([SSHD, "-D", "-E", folder / "log", "-f", folder / "config"])
+    sshd = Server(folder, port, process)
     try:
         wait_for(lambda: answers(port), 60)
-        yield Server(folder, port, process)
+        yield sshd
     finally:
-        for each in (*process.children(recursive=True), process):
-            each.kill()
+        for each in {*sshd.running(), *sshd.left(), process}:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         process.wait(30)
 
 
@@ -132,3 +149,44 @@ def test_a_host_with_another_key_is_refused(server: Server, points: np.ndarray, 
     assert "Host key is not trusted" in done.stderr
     assert "Traceback" not in done.stderr
     assert not server.running()
+
+
+def test_a_start_that_fails_leaves_no_process(server: Server) -> None:
+    cluster = server.hosts(second="nosuch.invalid", more="interface = lo")
+    sentence = "host nosuch.invalid cannot be reached .*correct the host or its port in "
+    with pytest.raises(WorkerError, match=sentence), open_client(cluster):
+        pass
+    wait_for(lambda: not server.left(), 10)
+
+
+@pytest.mark.parametrize(
+    ("known", "key", "more", "sentence"),
+    [
+        ("known_hosts", "key", "interface = ib7", "did not start its scheduler .*ib7.*interface = in "),
+        ("known_hosts", "key", "python = /no/python", "did not start its scheduler .*No such file.*check python = "),
+        ("known_hosts", "other", "", "cannot be reached .Permission denied.*set client_keys = in "),
+        ("known_hosts", "nokey", "", "cannot be reached .*nokey.*set client_keys = in "),
+        ("known_otherwise", "key", "", "cannot be reached .Host key is not trusted.*set known_hosts = in "),
+    ],
+)
+def test_why_a_host_fails_is_a_sentence(server: Server, known: str, key: str, more: str, sentence: str) -> None:
+    tls = {}
+    if more.startswith("interface"):
+        write_certificates(str(server.folder / "tls"))
+        tls = {"tls": str(server.folder / "tls")}
+    whole = f"^cluster 'ssh:.*' did not start: host 127.0.0.1 {sentence}"
+    with pytest.raises(WorkerError, match=whole), open_client(server.hosts(known, key=key, more=more), **tls):
+        pass
+    wait_for(lambda: not server.left(), 10)
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.5])
+def test_an_interrupt_during_the_start_leaves_no_process(server: Server, tmp_path: Path, delay: float) -> None:
+    np.save(tmp_path / "points.npy", np.eye(3))
+    command = ["distances", tmp_path / "points.npy", tmp_path / "matrix.zarr", "--cluster", server.hosts()]
+    with ended(subprocess.Popen([sys.executable, "-m", "psmds_dist", *map(str, command)])) as process:
+        wait_for(server.left, 60)
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    wait_for(lambda: not server.left(), 10)
