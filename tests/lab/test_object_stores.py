@@ -46,11 +46,11 @@ def server(request):
 
 
 @pytest.fixture
-def place(server, request, tmp_path, monkeypatch):
-    """A URL of its own for each test, which runs in a directory with points."""
+def place(server, tmp_path, monkeypatch):
+    """A URL of its own for each try of a test, which runs in a directory with points."""
     monkeypatch.chdir(tmp_path)
     np.save("points.npy", np.random.default_rng(0).normal(size=(40, 3)))
-    return f"{server[0]}/{request.node.name.partition('[')[0]}"
+    return f"{server[0]}/{tmp_path.name}"
 
 
 def same_maps(first, second):
