@@ -144,12 +144,12 @@ def quality_lines(found: Quality, rule: PairRule = PLAIN) -> str:
     lines += [_measured(found, name, *_MEASURES[name]) for name in shown]
     if absent:
         names = ", ".join(_MEASURES[name][0] for name in absent)
-        transformed, unequal = (
-            rule.transformation is not None,
-            "not all pairs count alike (gaps, weights, bounds or loss)",
-        )
-        lines.append(f"Left out, as {'dissimilarities are transformed' if transformed else unequal}:\n{names}.")
-        lines += ["`psmds quality --matrix MATRIX MAP.csv` compares exported coordinates with MATRIX."] * transformed
+        why = "not all pairs count alike (gaps, weights, bounds or loss)"
+        if rule.transformation is not None:
+            why = "dissimilarities are transformed"
+        lines.append(f"Left out, as {why}:\n{names}.")
+        if rule.transformation is not None:
+            lines.append("`psmds quality --matrix MATRIX MAP.csv` compares exported coordinates with MATRIX.")
     return "\n".join(lines)
 
 
