@@ -21,7 +21,7 @@ CELL = 8
 MOST_MIB, SHARE = 300, 0.8
 """Largest resident memory of an ingestion, and least speed beside the fastest reader that streams."""
 
-LIMIT = 48 << 20
+LIMIT = 40 << 20
 """The memory limit of an ingestion; the interpreter and its libraries take 220 MiB beside it."""
 
 _MEASURED = """

@@ -17,6 +17,7 @@ from psmds_dist.core.errors import InputError, StorageError
 from psmds_dist.core.layout import format_bytes
 from psmds_dist.core.sources import WrappedSource
 from psmds_dist.core.types import Rows
+from psmds_dist.data.readers.cells import release_memory
 from psmds_dist.data.readers.matrix import TextMatrix
 from psmds_dist.data.readers.triangle import panels_of, write_triangle
 from psmds_dist.data.sources import open_npy
@@ -114,6 +115,7 @@ def unpack_triangle(text: TextMatrix, dtype: np.dtype[Any], content: str) -> Unp
         raise InputError(f"{path} has {n} point{'s' * (n != 1)}, but a map needs two at least.")
     folder = ScratchFolder(panels_of(text.index, dtype).nbytes, path)
     rows = write_triangle(text, folder.path / "triangle", dtype, content)
+    release_memory()
     return Unpacked(rows, folder, content, path, text.index.names)
 
 
