@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from manifolds import PAPERS, problem
 from methods import Problem, paper_settings
-from pictures import new, save
+from pictures import COLORS, new, save
 from scipy.spatial.distance import cdist
-from study import Cell, Study, claim, median, spread, table
+from study import Cell, Study, claim, median, picture, spread, table
 from words import problem as words_problem
 
 from psmds_dist import PatternSearchMDS
@@ -23,6 +23,21 @@ NEAR = 1.01
 """A curve has arrived when its error is at most so many times the lowest that any method ends with."""
 
 STEPS = 300
+
+SHOWN = 100
+"""Passes in the picture."""
+
+CURVES_SHOWN = picture(
+    "convergence.png",
+    f"Mean squared error (logarithmic) after each of the first {SHOWN} passes. Each line is a run: one for each sample "
+    "and method, with the color of its method. A line that ends earlier is a run that had stopped: pattern search with "
+    "its smallest radius, SMACOF when it gained less than a millionth.",
+)
+RADII_SHOWN = picture(
+    "radius.png",
+    "Mean squared error (logarithmic) after each epoch on the swiss roll. Each line is a run from a random start, one "
+    "for each sample and starting radius, up to where it stopped.",
+)
 
 Curve = Callable[[Problem, int], list[float]]
 
@@ -92,10 +107,11 @@ def run(study: Study) -> str:
     _draw(study, found)
     intro = (
         "Passes over the matrix (epochs, or iterations of SMACOF) until the error is within 1 % of the lowest that any "
-        f"of them ends with, {len(study.seeds)} seeds, one for words: median (least to most) of those that arrive.\n\n"
-        "![curves](convergence.png)\n\n"
+        f"of them ends with, {len(study.seeds)} samples, one for words: median (least to most) of those that arrive. A "
+        "*monotone* run takes no move that raises the error; *guided* moves are two steps against the gradient of a "
+        "point's error instead of one both ways along each axis. The words are those of experiment 2.\n\n"
     )
-    return "## 4. Convergence\n\n" + intro + _passes(found) + "\n" + _radii(study)
+    return "## 4. Convergence\n\n" + intro + CURVES_SHOWN + _passes(found) + "\n" + _radii(study)
 
 
 def _sets(study: Study) -> dict[str, Callable[[int], Problem]]:
@@ -162,7 +178,7 @@ def _radii(study: Study) -> str:
         "There one random start ends in a poor local minimum, which is why the default takes several starts.",
     )
     heads = ["starting radius", "error at the end", "epochs"]
-    return f"### Starting radius\n\n{table(heads, rows)}\n![radius](radius.png)\n\n{verdict}"
+    return f"### Starting radius\n\n{table(heads, rows)}\n{RADII_SHOWN}{verdict}"
 
 
 def _folded(cells: Sequence[Cell]) -> int:
@@ -177,8 +193,7 @@ def _end(cell: Cell) -> Cell:
 
 def _draw_radii(study: Study, found: dict[str, list[Cell]]) -> None:
     figure, axes = new(1, 1, 4.0)
-    for radius, cells in found.items():
-        axes[0, 0].semilogy(cells[0]["errors"], label=f"starting radius {radius}")
+    _curves(axes[0, 0], {f"starting radius {radius}": cells for radius, cells in found.items()})
     axes[0, 0].set(xlabel="epoch", ylabel="mean squared error", title="swiss roll")
     axes[0, 0].legend()
     save(study, figure, "radius.png")
@@ -187,9 +202,15 @@ def _draw_radii(study: Study, found: dict[str, list[Cell]]) -> None:
 def _draw(study: Study, found: dict[str, dict[str, list[Cell]]]) -> None:
     figure, axes = new(1, len(found), 3.2)
     for one, (name, of) in zip(axes[0], found.items(), strict=True):
-        for label, cells in of.items():
-            one.semilogy(cells[0]["errors"], label=label, linewidth=1)
-        one.set(xlabel="epoch or iteration", title=name, xlim=(0, 100))
+        _curves(one, of)
+        one.set(xlabel="epoch or iteration", title=name, xlim=(0, SHOWN))
     axes[0, 0].set_ylabel("mean squared error")
-    axes[0, -1].legend()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(CURVES))
     save(study, figure, "convergence.png")
+
+
+def _curves(axes: Any, found: dict[str, list[Cell]]) -> None:
+    """Draw all runs of each method in its color."""
+    for color, (label, cells) in zip(COLORS, found.items(), strict=False):
+        for k, cell in enumerate(cells):
+            axes.semilogy(cell["errors"], color=color, alpha=0.7, linewidth=0.8, label=label if k == 0 else None)

@@ -14,8 +14,17 @@ from psmds_dist import canonical
 mpl.use("Agg")
 mpl.rcParams.update({"font.size": 8, "axes.titlesize": 8, "image.cmap": "viridis", "savefig.dpi": 110})
 
-COLORS = 128
+PALETTE = 128
 """Colors of a picture; with a palette it has a quarter of the bytes."""
+
+COLORS = mpl.rcParams["axes.prop_cycle"].by_key()["color"]
+"""Colors of lines, one after the other."""
+
+AS_THEY_COME = (
+    "A map has no direction and each panel a scale of its own: only shapes and colors are to be compared, not angle, "
+    "side or size."
+)
+"""What a reader of several maps beside each other has to know."""
 
 
 def new(rows: int, columns: int, size: float = 1.7, **how: Any) -> tuple[Any, Any]:
@@ -33,7 +42,7 @@ def save(study: Study, figure: Any, name: str) -> None:
 
     figure.savefig(study.folder / name)
     with Image.open(study.folder / name) as picture:
-        small = picture.convert("RGB").quantize(COLORS)
+        small = picture.convert("RGB").quantize(PALETTE)
     small.save(study.folder / name, optimize=True)
     plt.close(figure)
 

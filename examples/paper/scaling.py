@@ -22,7 +22,7 @@ from functools import cache
 from importlib.util import find_spec
 
 import numpy as np
-from study import Cell, Study, claim, table
+from study import Cell, Study, claim, picture, table
 
 LIMIT = 120
 """Seconds that a run may take."""
@@ -30,10 +30,20 @@ LIMIT = 120
 MEMORY = 16 * 2**30
 """Bytes of address space of a run."""
 
+CAPTION = (
+    "Seconds, most memory of the whole process (with interpreter and libraries), both on logarithmic axes, and stress "
+    "of the map in its best scale, against the number of points. Each curve ends at the last size that a method "
+    f"finished within {LIMIT} s and {MEMORY >> 30} GiB; the tables say which of the two ended it. Peers that are not "
+    "installed have no curve."
+)
+
 DIMENSIONS, CLUSTERS, PAIRS = 20, 10, 200_000
 
 COMPILES = 2100
 """Points of a first run of pattern search, which is not shown: it compiles the kernels of all sizes."""
+
+DRAWN = {"seconds": ("seconds", 1, "log"), "peak": ("MiB", 2**20, "log"), "stress": ("stress", 1, "linear")}
+"""Measures in the picture, with their labels, units and scales."""
 
 SIZES = [500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000]
 
@@ -257,7 +267,7 @@ def _intro() -> str:
         f"Points in {DIMENSIONS} dimensions around {CLUSTERS} centres, Euclidean distances, two dimensions, one run "
         f"each in a process of its own, {LIMIT} s and {MEMORY >> 30} GiB at the most. Distances are computed in the "
         "time shown; libraries were loaded and kernels compiled before. A method that was stopped is not tried with "
-        "more points.\n\n![time and memory](scaling.png)\n"
+        "more points.\n\n" + picture("scaling.png", CAPTION)
     )
 
 
@@ -308,13 +318,13 @@ def _claims(found: dict[str, dict[int, Cell]]) -> str:
 def _draw(study: Study, sizes: Sequence[int], found: dict[str, dict[int, Cell]]) -> None:
     from pictures import new, save
 
-    figure, axes = new(1, 2, 3.6)
+    figure, axes = new(1, len(DRAWN), 3.2)
     shown = {method: cells for method, cells in found.items() if any("seconds" in cell for cell in cells.values())}
-    for one, measure, unit, label in zip(axes[0], ("seconds", "peak"), (1, 2**20), ("seconds", "MiB"), strict=True):
+    for one, (measure, (label, unit, scale)) in zip(axes[0], DRAWN.items(), strict=True):
         for marker, (method, cells) in zip("os^vD<>PX*", shown.items(), strict=False):
             done = {n: cell[measure] / unit for n, cell in cells.items() if measure in cell}
-            one.loglog(done.keys(), done.values(), marker=marker, markersize=4, linewidth=1, label=method)
-        one.set(xlabel="points", ylabel=label, xticks=sizes, xticklabels=[f"{n:,}" for n in sizes])
+            one.semilogx(done.keys(), done.values(), marker=marker, markersize=4, linewidth=1, label=method)
+        one.set(xlabel="points", ylabel=label, yscale=scale, xticks=sizes, xticklabels=[f"{n:,}" for n in sizes])
         one.tick_params(axis="x", rotation=45)
         one.minorticks_off()
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)

@@ -92,6 +92,11 @@ class Study:
         return np.load(file) if file.exists() else None
 
 
+def picture(name: str, caption: str) -> str:
+    """Return a picture with a line about what it shows, as Markdown."""
+    return f"![{name.removesuffix('.png')}]({name})\n\n*{caption}*\n\n"
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
