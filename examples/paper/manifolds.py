@@ -24,8 +24,8 @@ SHAPES_SHOWN = picture(
     "manifolds.png",
     "The first sample of each shape in space (left), and its maps by all methods. Colors go along the true first "
     "coordinate of the roll and the S, and around the helix; points of a cluster share a color, those on the lines "
-    "between them are yellow. A good map unrolls the sheets, closes the helix to a circle and keeps the clusters apart, "
-    f"with the colors in order. {AS_THEY_COME}",
+    "between them are yellow. A good map unrolls the sheets, closes the helix to a circle and keeps the clusters "
+    f"apart, with the colors in order. {AS_THEY_COME}",
 )
 
 
