@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from manifolds import no_worse, solve
+from manifolds import neighbors, no_worse, solve
 from methods import DEFAULT, METHODS, PAPER
 from pictures import AS_THEY_COME, draw, hue, new, save
 from study import Cell, Study, claim, failures, median, picture, spread, table
@@ -14,8 +14,8 @@ NAME = "swiss roll with a hole"
 LOCAL = ["LLE", "modified LLE", "Hessian LLE", "LTSA"]
 SHOWN = picture(
     "holes.png",
-    "The first sample of each density on its flat sheet (left), and its maps by all methods, colored along the true "
-    f"first coordinate. Where it says failed, the method raised an error on this sample. {AS_THEY_COME}",
+    "The first sample of each density as a flat sheet, which is the truth (left), and its maps by all methods, colored "
+    f"along the roll. Where it says failed, the method raised an error on this sample. {AS_THEY_COME}",
 )
 
 
@@ -28,14 +28,17 @@ def run(study: Study) -> str:
         for density, n in sizes.items()
     }
     _draw(study, sizes, methods)
-    shown = ", ".join(f"{density}: {n:,} points" for density, n in sizes.items())
+    shown = ", ".join(
+        f"{density}: {n:,} points and graphs of {neighbors(NAME, n)} nearest neighbors" for density, n in sizes.items()
+    )
     intro = (
-        f"{shown}; {len(study.few_seeds)} samples: median (least to most). Shortest paths go around the hole and are "
-        "longer than the true distances. *After an affine map* is the disparity that remains after the best affine map "
-        "to the truth: LLE and its variants leave the two scales open.\n\n"
+        f"A swiss roll from whose middle a rectangle is cut out; {shown}; {len(study.few_seeds)} samples: median "
+        "(least to most) of those that did not fail. Shortest paths go around the hole and are longer than the true "
+        "distances, so that MDS widens it. *After an affine map* is the disparity that remains after the best affine "
+        "map to the truth: LLE and its variants leave the two scales open.\n\n"
     )
     tables = "\n".join(_table(name, of) for name, of in found.items())
-    return "## 6. Holes\n\n" + intro + SHOWN + tables + _claims(study, sizes, found)
+    return "## 6. Swiss roll with a hole\n\n" + intro + SHOWN + tables + _claims(study, sizes, found)
 
 
 def _table(density: str, found: dict[str, list[Cell]]) -> str:

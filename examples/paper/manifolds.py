@@ -22,10 +22,11 @@ PAPERS = ["swiss roll", "clusters", "toroidal helix"]
 
 SHAPES_SHOWN = picture(
     "manifolds.png",
-    "The first sample of each shape in space (left), and its maps by all methods. Colors go along the true first "
-    "coordinate of the roll and the S, and around the helix; points of a cluster share a color, those on the lines "
-    "between them are yellow. A good map unrolls the sheets, closes the helix to a circle and keeps the clusters "
-    f"apart, with the colors in order. {AS_THEY_COME}",
+    "The first sample of each shape in space (left), and its maps by all methods. Colors go along the roll and the S, "
+    "which are some four times as long as wide, and around the helix, where dark and yellow meet; points of a cluster "
+    "share a color, those on the lines between them are yellow and drawn last: a cluster that is not seen has shrunk "
+    "to a place under them. A good map unrolls the sheets to strips of that form, closes the helix to a circle, and "
+    f"keeps the clusters apart and round, with the colors in order. {AS_THEY_COME}",
 )
 
 
@@ -59,8 +60,9 @@ def run(study: Study) -> str:
     gallery(study, found, n)
     intro = (
         f"{n:,} points on each shape, two dimensions, {len(study.seeds)} samples: median (least to most). MDS is given "
-        f"shortest paths on the graph of {neighbors(NAMES[0], n)} nearest neighbors. Procrustes: "
-        "disparity to the true coordinates, 0 is perfect. Stress: that of each map in its best scale."
+        f"shortest paths on the graph of {neighbors(NAMES[0], n)} nearest neighbors, the other methods the points in "
+        "space. Procrustes: disparity to the true coordinates, 0 is perfect. Stress: that of each map in its best "
+        "scale."
     )
     tables = "".join(_table(name, found[name]) for name in NAMES)
     return "\n".join(["## 1. Manifold geometry\n", intro, "", SHAPES_SHOWN, tables, _claims(found), _times(study)])
@@ -109,7 +111,7 @@ def _singular(found: dict[str, list[Cell]]) -> str:
         "Hessian LLE and LTSA fail on the clusters (singular matrices).",
         len(broken) == 2,
         f"{' and '.join(broken) or 'neither'} raised an error; stress {stress}",
-        "Their maps show each cluster as a point or line instead, as the picture shows.",
+        "Their maps shrink clusters to points and lines, or scatter them, as the picture shows.",
     )
 
 

@@ -21,8 +21,9 @@ COLORS = mpl.rcParams["axes.prop_cycle"].by_key()["color"]
 """Colors of lines, one after the other."""
 
 AS_THEY_COME = (
-    "A map has no direction and each panel a scale of its own: only shapes and colors are to be compared, not angle, "
-    "side or size."
+    "A map has no direction and each panel a scale of its own, the same along both axes: only shapes and colors are to "
+    "be compared, not angle, side or size. One sample may be a good or a bad one for a method: the tables give the "
+    "spread."
 )
 """What a reader of several maps beside each other has to know."""
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,8 +126,10 @@ def spread(cells: Sequence[Cell], measure: str, form: str = ".4f") -> str:
 
 def failures(named: dict[str, Sequence[Cell]]) -> str:
     """Sentences about the methods that failed."""
-    told = {f"{name}: {cell['failure']}" for name, cells in named.items() for cell in cells if "failure" in cell}
-    return "".join(f"* Failed: {line}\n" for line in sorted(told))
+    told = Counter((name, cell["failure"]) for name, cells in named.items() for cell in cells if "failure" in cell)
+    return "".join(
+        f"* Failed: {name}, {count} of {len(named[name])} runs: {why}\n" for (name, why), count in sorted(told.items())
+    )
 
 
 def claim(text: str, holds: bool, found: str, why: str = "") -> str:

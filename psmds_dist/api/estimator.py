@@ -120,7 +120,8 @@ class PatternSearchMDS(OnCluster):
         that count alike; pairs may be missing.
     ties : {"primary", "secondary"}, default="primary"
         Whether equal dissimilarities may have different disparities with ``transformation="ordinal"``
-        (``"primary"``), or have the same (``"secondary"``, which scikit-learn does).
+        (``"primary"``), or have the same (``"secondary"``, which scikit-learn does). Where more than 4,096 values
+        differ, near ones share a disparity either way.
     disconnected : {"refuse", "largest"}, default="refuse"
         What to do with a matrix whose known pairs do not join all points, so that components of them have no place
         relative to each other: refuse it, or embed the largest component; `ids_` tells which points that are.

@@ -228,4 +228,5 @@ def _save_picture(result: Result, path: str) -> None:
         title=title,
         history=result.history,
         loss=result.attributes["rule"]["loss"],
+        ids=result.ids,
     )

@@ -40,6 +40,11 @@ class PictureOptions:
         type=click.IntRange(1),
         help="Points whose pairs a Shepard diagram shows [default: about four million pairs].",
     )
+    ids: bool | None = option(
+        "--ids/--no-ids",
+        default=None,
+        help="Write the ids of the points beside them, or do not [default: those of up to 50 points].",
+    )
     title: str | None = option("--title", help="Title of the picture [default: kind, number of points and stress].")
 
 

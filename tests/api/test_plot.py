@@ -2,6 +2,7 @@
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
@@ -11,7 +12,7 @@ from scipy.spatial import procrustes
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import InputError, PatternSearchMDS, plot
-from psmds_dist.api.plot import KINDS, colors, maps, shepard
+from psmds_dist.api.plot import KINDS, colors, maps, save_map, shepard
 from psmds_dist.api.plot.style import OKABE_ITO
 from psmds_dist.cli.plot import KINDS as COMMAND_KINDS
 from tests.marks import wide_but_one
@@ -110,6 +111,48 @@ def test_three_dimensions_are_drawn_as_such_and_of_more_the_first_two():
     (axes,) = plot(POINTS[:, :1]).axes
     assert_allclose(dots_of(axes)[0][:, 0], np.sort(POINTS[:, 0]))
     assert not axes.get_yticks().size
+
+
+def names_in(axes):
+    """Names beside the points, with their places."""
+    return {text.get_text().strip(): text.get_position() for text in axes.texts}
+
+
+def named(n, dims=2):
+    names = [f"point $ {k}" for k in range(n - 1)] + ["x" * 30]
+    return pd.DataFrame(rng.normal(size=(n, dims)), pd.Index(names, name="id"), list("xyz"[:dims]))
+
+
+def test_few_points_have_their_names_beside_them(tmp_path):
+    table = named(maps.MOST_NAMES)
+    table.to_csv(tmp_path / "map.csv")
+    (axes,) = plot(tmp_path / "map.csv").axes
+    shown = names_in(axes)
+    assert len(shown) == maps.MOST_NAMES
+    assert_allclose(shown[r"point \$ 3"], table.iloc[3])
+    assert_allclose(shown["x" * 21 + "..."], table.iloc[-1])
+    assert not names_in(plot(tmp_path / "map.csv", ids=False).axes[0])
+
+
+def test_many_points_have_their_names_only_where_they_are_asked_for(tmp_path):
+    named(maps.MOST_NAMES + 1).to_csv(tmp_path / "map.csv")
+    assert not names_in(plot(tmp_path / "map.csv").axes[0])
+    assert len(names_in(plot(tmp_path / "map.csv", ids=True).axes[0])) == maps.MOST_NAMES + 1
+
+
+def test_names_of_points_on_a_line_stand_above_it_and_below_the_title(tmp_path):
+    named(5, 1).to_csv(tmp_path / "map.csv")
+    figure = plot(tmp_path / "map.csv")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert all(text.get_rotation() == 90 for text in axes.texts)
+    assert max(text.get_window_extent().y1 for text in axes.texts) < axes.title.get_window_extent().y0
+
+
+def test_a_saved_map_of_few_points_has_names(tmp_path):
+    save_map(tmp_path / "plain.png", POINTS[:5, :2])
+    save_map(tmp_path / "named.png", POINTS[:5, :2], ids=list("abcde"))
+    assert not np.array_equal(imread(tmp_path / "plain.png"), imread(tmp_path / "named.png"))
 
 
 def test_maps_side_by_side_are_turned_and_scaled_to_the_first():
@@ -225,6 +268,7 @@ def test_the_settings_of_matplotlib_stay_as_they_were(fitted):
         (POINTS, {"color": KIND[1:]}, "color must hold one label for each of 60 points"),
         (POINTS, {"color": "nowhere.txt"}, "labels nowhere.txt does not exist"),
         (POINTS, {"kind": "shepard", "X": GIVEN, "sample": 0}, "sample must be a whole number of at least 1, not 0"),
+        (POINTS, {"ids": True}, r"ids=True \(--ids\) needs ids of the points, but map 1 has none"),
         (POINTS, {"names": ["a", "b"]}, "names has 2 names for 1 maps"),
         ([], {}, "results is empty"),
         ("nowhere.zarr", {}, "nowhere.zarr"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from psmds_dist.api.plot.colors import Coloring
-from psmds_dist.api.plot.style import OKABE_ITO
+from psmds_dist.api.plot.style import OKABE_ITO, plain
 from psmds_dist.core.types import Floats, Ints
 
 MOST_MARKERS = 50_000
@@ -20,15 +20,26 @@ PIXELS = 400
 MOST_COLUMNS = 4
 """Most maps in a row."""
 
+MOST_NAMES = 50
+"""Points up to which their names are drawn unless somebody says otherwise; more hide each other."""
+
+LONGEST_NAME = 24
+"""Characters of a name in a picture."""
+
+NAMES_OF_LINE = 1.3
+"""Inches that names above the points of a line take."""
+
 TALL, FLAT = 1.3, 0.45
 """Largest and smallest height of a map, as a share of its width."""
 
 
-def size_of_maps(maps: Sequence[Floats]) -> tuple[float, float]:
-    """Width and height, in inches, of a figure of maps side by side."""
+def size_of_maps(maps: Sequence[Floats], ids: Sequence[str] = ()) -> tuple[float, float]:
+    """Width and height, in inches, of a figure of maps side by side, perhaps with names of the points."""
     rows, columns = _grid(len(maps))
     wide, titles = (6.0, 0.6) if len(maps) == 1 else (4.0, 0.8)
-    return wide * columns + 1.2, rows * (_height([_drawn(x) for x in maps], wide) + titles) + 0.3
+    space = [_drawn(x) for x in maps]
+    names = NAMES_OF_LINE if ids and any(map(_is_line, space)) else 0
+    return wide * columns + 1.2, rows * (_height(space, wide) + titles + names) + 0.3
 
 
 def _grid(count: int) -> tuple[int, int]:
@@ -38,7 +49,12 @@ def _grid(count: int) -> tuple[int, int]:
 
 
 def draw_maps(
-    figure: Any, maps: Sequence[Floats], titles: Sequence[str], coloring: Coloring | None = None, heading: str = ""
+    figure: Any,
+    maps: Sequence[Floats],
+    titles: Sequence[str],
+    coloring: Coloring | None = None,
+    heading: str = "",
+    ids: Sequence[str] = (),
 ) -> None:
     """Draw maps side by side, under one scale and with one legend.
 
@@ -54,6 +70,8 @@ def draw_maps(
         Colors of the points.
     heading : str
         Title of the figure.
+    ids : sequence of str
+        Names to write beside the points, if any.
     """
     space = [_drawn(x) for x in maps]
     rows, columns = _grid(len(maps))
@@ -62,6 +80,7 @@ def draw_maps(
         axes = figure.add_subplot(rows, columns, k + 1, projection="3d" if x.shape[1] == 3 else None)
         drawn.append(draw_map(axes, x, coloring))
         _set_limits(axes, space)
+        _write_names(axes, x, ids)
         _label(axes, x.shape[1], maps[k].shape[1], left=k % columns == 0)
         axes.set_title(title)
     if heading:
@@ -72,6 +91,22 @@ def draw_maps(
 def draw_map(axes: Any, x: Floats, coloring: Coloring | None) -> Any:
     """Draw the points of a map and return what a color bar belongs to, if any."""
     return (_draw_pixels if len(x) > MOST_MARKERS else _draw_markers)(axes, x, coloring)
+
+
+def ids_shown(ids: Sequence[str] | None) -> Sequence[str]:
+    """Ids that are written beside the points unless somebody says otherwise: those of few."""
+    return ids if ids is not None and len(ids) <= MOST_NAMES else ()
+
+
+def _write_names(axes: Any, x: Floats, ids: Sequence[str]) -> None:
+    """Write names right of the points; above those on a line."""
+    line = _is_line(x)
+    look = {"rotation": 90, "va": "bottom", "ha": "center"} if line else {"va": "center_baseline"}
+    if line and ids:
+        axes.set_ylim(x[0, 1] - 0.5, x[0, 1] + 1.7)
+    for place, name in zip(x.tolist(), ids, strict=False):
+        short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+        axes.text(*place, f"  {plain(short)}" if not line else f"      {plain(short)}", fontsize="x-small", **look)
 
 
 def _label(axes: Any, shown: int, dims: int, *, left: bool) -> None:
@@ -162,7 +197,7 @@ def _height(space: Sequence[Floats], width: float) -> float:
 def _draw_markers(axes: Any, x: Floats, coloring: Coloring | None) -> Any:
     """Draw points as dots, in random order, so that no class lies over another."""
     order = np.random.default_rng(0).permutation(len(x))
-    line = x.shape[1] == 2 and not np.ptp(x[:, 1])
+    line = _is_line(x)
     size = 400 if line else float(np.clip(20000 / len(x), 2, 30))
     look = {"s": size, "linewidths": 1 if line else 0, "marker": "|" if line else "o", "alpha": 0.8}
     columns = x[order].T
@@ -174,6 +209,10 @@ def _draw_markers(axes: Any, x: Floats, coloring: Coloring | None) -> Any:
         axes.scatter(*columns, c=_rgba(coloring)[values], **look)
         return None
     return axes.scatter(*columns, c=values, **look)
+
+
+def _is_line(x: Floats) -> bool:
+    return x.shape[1] == 2 and not np.ptp(x[:, 1])
 
 
 def _rgba(coloring: Coloring) -> Floats:

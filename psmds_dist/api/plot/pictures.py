@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psmds_dist.api.plot.colors import Coloring, coloring
 from psmds_dist.api.plot.curves import add_history_axes, draw_history, figure_of_dimensions, figure_of_history
-from psmds_dist.api.plot.maps import aligned, draw_maps, size_of_maps
+from psmds_dist.api.plot.maps import aligned, draw_maps, ids_shown, size_of_maps
 from psmds_dist.api.plot.shepard import figure_of_pairs, pairs_of
 from psmds_dist.api.plot.style import new_figure, plain, require_picture_place, save, styled
 from psmds_dist.api.plot.subjects import Subject, subject_of
@@ -39,6 +39,7 @@ def plot(
     X: Any = None,
     sample: int | None = None,
     names: Sequence[str] | None = None,
+    ids: bool | None = None,
     title: str | None = None,
 ) -> Figure:
     """Draw a map, or several side by side, or how it was found, or how well it fits.
@@ -70,6 +71,9 @@ def plot(
         Points whose rows a Shepard diagram shows; by default so many that there are about four million pairs.
     names : sequence of str, default=None
         Name of each map; by default that of its file.
+    ids : bool, default=None
+        Whether the ids of the points are written beside them in a map. None does so where there are ids, of up to 50
+        points.
     title : str, default=None
         Title of the picture; by default kind, number of points and stress.
 
@@ -95,7 +99,8 @@ def plot(
         elif kind == "shepard":
             figure = _shepard(subjects, X, sample, heading)
         else:
-            figure = _maps(subjects, _coloring(subjects[0], kind, color, label, categorical), heading)
+            colors = _coloring(subjects[0], kind, color, label, categorical)
+            figure = _maps(subjects, colors, _ids_of(subjects[0], ids), heading)
     if path is not None:
         save(figure, path)
     return figure
@@ -123,7 +128,16 @@ def _coloring(subject: Subject, kind: str, color: Any, label: str | None, catego
     return coloring(labels_for(color, len(subject.embedding), subject.ids, "color"), label, categorical=categorical)
 
 
-def _maps(subjects: Sequence[Subject], colors: Coloring | None, title: str | None) -> Figure:
+def _ids_of(subject: Subject, wanted: bool | None) -> Sequence[str]:
+    """Ids to write beside the points."""
+    if wanted is None:
+        return ids_shown(subject.ids)
+    if wanted and subject.ids is None:
+        raise InputError(f"ids=True (--ids) needs ids of the points, but {subject.name} has none; leave it out.")
+    return subject.ids or () if wanted else ()
+
+
+def _maps(subjects: Sequence[Subject], colors: Coloring | None, ids: Sequence[str], title: str | None) -> Figure:
     """Draw maps, and say how many points and how much stress they have."""
     n = len(subjects[0].embedding)
     for subject in subjects:
@@ -135,8 +149,8 @@ def _maps(subjects: Sequence[Subject], colors: Coloring | None, title: str | Non
         titles = [plain(subject.name) + subject.stress_text.replace(", ", "\n") for subject in subjects]
         heading = title or f"Maps of {n:,} points, turned and scaled to the first"
         maps = aligned([subject.embedding for subject in subjects])
-    figure = new_figure(*size_of_maps(maps))
-    draw_maps(figure, maps, titles, colors, heading)
+    figure = new_figure(*size_of_maps(maps, ids))
+    draw_maps(figure, maps, titles, colors, heading, ids)
     return figure
 
 
@@ -170,6 +184,7 @@ def save_map(
     title: str = "",
     history: NDArray[np.void] | None = None,
     loss: str = "squared",
+    ids: Sequence[str] | None = None,
 ) -> None:
     """Draw a map, and its convergence beside it, and save the picture.
 
@@ -187,6 +202,8 @@ def save_map(
         Epochs of the solve, to draw beside the map if there are any.
     loss : str
         What the solve lowered.
+    ids : sequence of str, optional
+        Names of the points, which are written beside them where they are few.
 
     Raises
     ------
@@ -194,15 +211,16 @@ def save_map(
         If the format is unknown.
     """
     colors = None if colour is None else coloring(colour, plain(colour_label))
+    shown = ids_shown(ids)
     with styled():
-        width, height = size_of_maps([embedding])
+        width, height = size_of_maps([embedding], shown)
         if history is None or not len(history):
             figure = new_figure(width, height)
-            draw_maps(figure, [embedding], [plain(title)], colors)
+            draw_maps(figure, [embedding], [plain(title)], colors, ids=shown)
         else:
             figure = new_figure(width + 5, max(4.5, height))
             left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[width, 5])[0]
-            draw_maps(left, [embedding], [plain(title)], colors)
+            draw_maps(left, [embedding], [plain(title)], colors, ids=shown)
             above, below = add_history_axes(right, loss)
             draw_history(above, below, history)
             above.set_title("convergence")
