@@ -32,10 +32,10 @@ CURVES_SHOWN = picture(
     "convergence.png",
     f"Mean squared error over pairs (logarithmic, in squared units of each matrix) in each of the first {SHOWN} "
     f"passes, of at most {MOST_EPOCHS} epochs or {STEPS} iterations. Each line is a run: one for each sample and "
-    "method, with the color of its method. The error of pattern search is what an epoch meets while points move: a run "
-    "from classical scaling begins well and is seen to rise, since its first moves are long. A line that ends earlier "
-    "is a run that had stopped: pattern search at its smallest radius, SMACOF when an iteration lowered the error by "
-    "less than a millionth of it. Lines at the right edge go on.",
+    "method, with the color of its method. The error of pattern search is what an epoch meets while points move, which "
+    "long first moves raise: a run from classical scaling is seen to rise at first, or to begin high. A line that ends "
+    "earlier is a run that had stopped: pattern search at its smallest radius, SMACOF when an iteration lowered the "
+    "error by less than a millionth of it. Lines at the right edge go on.",
 )
 RADII_SHOWN = picture(
     "radius.png",
