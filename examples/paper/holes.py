@@ -68,7 +68,8 @@ def _edges(found: dict[str, list[Cell]]) -> str:
         "LLE and its variants distort the sparse roll more than MDS does.",
         ours < least,
         f"up to an affine map {local[least]} leaves {least:.4f}, pattern search {ours:.4f}",
-        "They fit neighborhoods only, so detours around the hole do not matter to them; but their scales are lost.",
+        "Modified and Hessian LLE and LTSA fit neighborhoods only, so detours around the hole do not matter to them, "
+        "but their scales are lost; plain LLE does distort it more.",
     )
 
 

@@ -25,8 +25,9 @@ SHAPES_SHOWN = picture(
     "The first sample of each shape in space (left), and its maps by all methods. Colors go along the roll and the S, "
     "which are some four times as long as wide, and around the helix, where dark and yellow meet; points of a cluster "
     "share a color, those on the lines between them are yellow and drawn last: a cluster that is not seen has shrunk "
-    "to a place under them. A good map unrolls the sheets to strips of that form, closes the helix to a circle, and "
-    f"keeps the clusters apart and round, with the colors in order. {AS_THEY_COME}",
+    "to a place under them. A good map unrolls the sheets to strips of that form and closes the helix to a circle, "
+    "with the colors in order, and keeps the clusters apart without shrinking them; shortest paths between the outer "
+    f"two lead through the middle one, which opens the corner there. {AS_THEY_COME}",
 )
 
 
@@ -62,7 +63,7 @@ def run(study: Study) -> str:
         f"{n:,} points on each shape, two dimensions, {len(study.seeds)} samples: median (least to most). MDS is given "
         f"shortest paths on the graph of {neighbors(NAMES[0], n)} nearest neighbors, the other methods the points in "
         "space. Procrustes: disparity to the true coordinates, 0 is perfect. Stress: that of each map in its best "
-        "scale."
+        "scale, against the shortest paths."
     )
     tables = "".join(_table(name, found[name]) for name in NAMES)
     return "\n".join(["## 1. Manifold geometry\n", intro, "", SHAPES_SHOWN, tables, _claims(found), _times(study)])
