@@ -22,7 +22,7 @@ MOST_MIB, SHARE = 300, 0.8
 """Largest resident memory of an ingestion, and least speed beside the fastest reader that streams."""
 
 LIMITS = {"phylip": 40 << 20, "csv": 48 << 20}
-"""The memory limits of ingestions, little more than they need; the interpreter and its libraries take 220 MiB beside."""
+"""The memory limits of ingestions, little above what they need; interpreter and libraries take 220 MiB beside them."""
 
 _MEASURED = """
 import json, re, sys, time
