@@ -192,22 +192,23 @@ def restored_after(line, seconds):
     line.restore()
 
 
-SAVING_OFTEN = """import time
+SAVING_OFTEN = """import sys, time
 from psmds_dist.__main__ import main
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 
 def slowly(checkpoint, name, arrays, write=DirectoryCheckpoint.write):
     write(checkpoint, name, arrays)
-    time.sleep(0.3)
+    time.sleep(pause)
 
+pause = float(sys.argv.pop(1))
 DirectoryCheckpoint.write = slowly
 DirectoryCheckpoint.__init__.__kwdefaults__["every"] = 0.0
 main()"""
 
 
-def started_often_saving(*command):
-    """The command psmds in a process of its own, which saves every state and does not end at once."""
-    return subprocess.Popen([sys.executable, "-c", SAVING_OFTEN, *command], stdout=subprocess.DEVNULL)
+def started_often_saving(*command, pause=0.3):
+    """The command psmds in a process of its own, which saves every state and waits for some seconds after each."""
+    return subprocess.Popen([sys.executable, "-c", SAVING_OFTEN, str(pause), *command], stdout=subprocess.DEVNULL)
 
 
 def states_at(target):
