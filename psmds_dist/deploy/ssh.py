@@ -26,7 +26,11 @@ OPTIONS = ("client_keys", "interface", "known_hosts", "python", "threads")
 DEATH_TIMEOUT = 120.0
 """Seconds that a worker has to start and to find its scheduler, after which it ends."""
 
-_HOST = re.compile(r"(?:(?P<username>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^:\s]+)(?::(?P<port>\d+))?")
+MAX_PORT = 65535
+
+_HOST = re.compile(r"(?:(?P<username>\S+)@)?(?P<host>\[[^\]\s]+\]|[^:@\s]+)(?::(?P<port>\d+))?")
+
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 @dataclass
@@ -60,17 +64,22 @@ def parse_hosts(text: str, path: str) -> Hosts:
     Raises
     ------
     InputError
-        When a line is neither, or there are fewer than two hosts.
+        When a line is neither, sets an option again, or there are fewer than two hosts.
     """
     found = Hosts()
-    for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
+    for line in filter(None, (_COMMENT.sub("", line).strip() for line in text.splitlines())):
         name, equals, value = (part.strip() for part in line.partition("="))
         match = _HOST.fullmatch(line)
         if equals:
             require_known([name], OPTIONS, path)
-            found.options[name] = value
-        elif match is None:
-            raise InputError(f"{path} must list one host a line, as user@host:port or host, not {line[:60]!r}.")
+            if name in found.options:
+                raise InputError(f"{path} sets {name} twice: remove one of the lines.")
+            found.options[name] = _unquoted(value)
+        elif match is None or not 0 < int(match["port"] or 22) <= MAX_PORT:
+            raise InputError(
+                f"{path} must list one host a line, as user@host:port or host, not {line[:60]!r}; an IPv6 "
+                "address stands in brackets."
+            )
         else:
             parts = {key: part for key, part in match.groupdict().items() if part is not None}
             found.names.append(parts.pop("host").strip("[]"))
@@ -78,6 +87,10 @@ def parse_hosts(text: str, path: str) -> Hosts:
     if len(found.names) < 2:
         raise InputError(f"{path} must list the scheduler's host, then that of each worker; it has {len(found.names)}.")
     return found
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
 
 
 def ssh_arguments(hosts: Hosts, path: str, threads: int | None, tls: str | None) -> dict[str, Any]:

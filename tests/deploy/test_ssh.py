@@ -6,6 +6,7 @@ import pytest
 
 from psmds_dist import InputError, WorkerError, open_client
 from psmds_dist.deploy import remote
+from psmds_dist.deploy.files import read_text
 from psmds_dist.deploy.ssh import parse_hosts, ssh_arguments
 
 TEXT = """
@@ -27,6 +28,18 @@ def test_a_list_of_hosts():
     assert hosts.names == ["node-0", "node-1", "fd00::2"]
     assert hosts.connections == [{"username": "me", "port": 2222}, {}, {"port": 22}]
     assert hosts.options == {"interface": "ib0", "threads": "16"}
+
+
+def test_users_with_an_at_sign_quoted_paths_and_paths_with_a_number_sign():
+    hosts = parse_hosts('me@corp@node-0\nnode-1\t# x\n#node-2\nclient_keys = "/my keys/#1"  # mine\n', "hosts.txt")
+    assert hosts.names == ["node-0", "node-1"]
+    assert hosts.connections == [{"username": "me@corp"}, {}]
+    assert hosts.options == {"client_keys": "/my keys/#1"}
+
+
+def test_a_list_of_an_editor_that_marks_its_encoding(tmp_path):
+    (tmp_path / "hosts.txt").write_bytes(b"\xef\xbb\xbfnode-0\r\nnode-1\r\n")
+    assert parse_hosts(read_text(str(tmp_path / "hosts.txt"), "hosts"), "hosts.txt").names == ["node-0", "node-1"]
 
 
 def test_hosts_of_a_network_use_tls():
@@ -51,6 +64,10 @@ def test_hosts_on_loopback_listen_there():
         ("", "hosts.txt must list the scheduler's host, then that of each worker; it has 0."),
         ("node-1\n", "it has 1."),
         ("node 1\nnode 2\n", "hosts.txt must list one host a line, as user@host:port or host, not 'node 1'"),
+        ("a:99999\nb\n", "as user@host:port or host, not 'a:99999'"),
+        ("a:0\nb\n", "not 'a:0'"),
+        ("fd00::1\nb\n", "not 'fd00::1'; an IPv6 address stands in brackets."),
+        ("a\nb\nthreads = 1\nthreads = 2\n", "hosts.txt sets threads twice: remove one of the lines."),
         ("a\nb\ninterfaces = eth0\n", "hosts.txt has the unknown name interfaces: did you mean interface?"),
         ("a\nb\nthreads = many\ninterface = lo\n", "threads in hosts.txt must be a number of threads, not 'many'"),
         ("a\nb\n", "hosts.txt must say on which network the hosts reach each other: add interface = eth0"),
