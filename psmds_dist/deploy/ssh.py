@@ -184,7 +184,15 @@ def new_cluster(arguments: dict[str, Any], path: str, tls: str | None) -> Any:
             security=None if tls is None else tls_security(tls),
             silence_logs=logging.CRITICAL,
         )
+    except WorkerError:
+        raise
     except RuntimeError as error:  # Dask wraps what the scheduler raises
         if isinstance(error.__cause__, WorkerError):
             raise error.__cause__ from None
+        if isinstance(error.__cause__, OSError):
+            raise WorkerError(
+                f"cluster 'ssh:{path}' did not start: this machine does not reach the scheduler on host "
+                f"{arguments['hosts'][0]} ({str(error.__cause__).rstrip('.')}): set interface = in {path} to a "
+                "network that hosts and this machine share, and let no firewall close its ports."
+            ) from error
         raise

@@ -1,7 +1,9 @@
 """Lists of hosts, and what SSHCluster is given for them."""
 
+import socket
 import subprocess
 
+import dask
 import pytest
 
 from psmds_dist import InputError, WorkerError, open_client
@@ -90,6 +92,76 @@ def test_a_host_without_an_address_is_named(tmp_path):
     assert said.startswith(f"cluster 'ssh:{file}' did not start: host nosuch.invalid cannot be reached (")
     assert "Errno" not in said
     assert said.endswith(f"): correct the host or its port in {file}, or name its address in ~/.ssh/config.")
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70 + ".invalid"])
+def test_a_name_that_no_host_can_have_is_no_fault_of_the_key(tmp_path, host):
+    pytest.importorskip("asyncssh")
+    (tmp_path / "hosts.txt").write_text(f"{host}\nlocalhost\ninterface = lo\n")
+    with pytest.raises(WorkerError) as error, open_client(f"ssh:{tmp_path}/hosts.txt"):
+        pass
+    assert f"host {host} cannot be reached" in str(error.value)
+    assert "correct the host or its port" in str(error.value)
+
+
+def test_a_host_that_accepts_a_connection_and_says_nothing(tmp_path, monkeypatch):
+    pytest.importorskip("asyncssh")
+    monkeypatch.setattr(remote, "CONNECT_TIMEOUT", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (tmp_path / "hosts.txt").write_text(f"127.0.0.1:{silent.getsockname()[1]}\nlocalhost\n")
+        sentence = r"cannot be reached \(no answer within 0.5 seconds\): correct the host"
+        with pytest.raises(WorkerError, match=sentence), open_client(f"ssh:{tmp_path}/hosts.txt"):
+            pass
+
+
+def test_a_port_that_is_closed_is_told_without_numbers_of_errors(tmp_path):
+    pytest.importorskip("asyncssh")
+    (tmp_path / "hosts.txt").write_text("127.0.0.1:1\nlocalhost\n")
+    sentence = r"host 127.0.0.1 cannot be reached \(Connection refused\): correct the host"
+    with pytest.raises(WorkerError, match=sentence), open_client(f"ssh:{tmp_path}/hosts.txt"):
+        pass
+
+
+def process(python):
+    """A worker whose Python is another program."""
+    return remote.RemoteProcess(
+        "tls://node-0:1", host="node-1", path="hosts.txt", connection={}, options={}, python=python
+    )
+
+
+def test_the_path_of_python_may_have_spaces(tmp_path, monkeypatch):
+    (tmp_path / "my env").mkdir()
+    (tmp_path / "my env" / "python").symlink_to("/bin/echo")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in (f"{tmp_path}/my env/python", "~/my env/python"):
+        told = subprocess.run(["sh", "-c", process(path).command()], capture_output=True, text=True, check=True)
+        assert told.stdout.startswith("-m distributed.cli.dask_spec tls://node-0:1 ")
+
+
+@pytest.mark.parametrize(
+    "logs", [{"logging": {"distributed": "error"}}, {"distributed.logging": {"distributed.worker": "error"}}]
+)
+def test_a_process_logs_its_start_also_where_logs_are_silenced(logs):
+    with dask.config.set(logs):
+        words = process("python").command().split()
+    given = next(word for word in words if word.startswith("DASK_INTERNAL_INHERIT_CONFIG=")).partition("=")[2]
+    assert dask.config.deserialize(given)["distributed"]["logging"] == {"distributed": "info"}
+
+
+def test_a_process_ends_with_its_connection(tmp_path):
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "python").chmod(0o755)
+    command = ["sh", "-c", f"exec {process(f'{tmp_path}/python').command()}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        try:
+            started.stdin.write(b"\n")
+            started.stdin.flush()
+            with pytest.raises(subprocess.TimeoutExpired):
+                started.wait(1)
+            started.stdin.close()
+            assert started.wait(10) == -15
+        finally:
+            started.kill()
 
 
 def test_what_a_host_runs_tells_its_number_and_keeps_options_whole():
