@@ -14,7 +14,7 @@ import re
 import shlex
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from distributed import Status
@@ -32,6 +32,9 @@ START_TIMEOUT = 150.0
 
 END_TIMEOUT = 4.0
 """Seconds that a process has to end after each of two signals, SIGTERM and SIGKILL."""
+
+POLL = 0.2
+"""Seconds between two looks for an interrupt while a process starts."""
 
 KEEPALIVE_INTERVAL = 30.0
 """Seconds between messages on a connection, which firewalls drop when it is idle for long."""
@@ -57,6 +60,7 @@ class RemoteProcess:
         connection: dict[str, Any],
         options: dict[str, Any],
         python: str | None,
+        interrupted: Callable[[], bool] = lambda: False,
         name: object = None,
     ) -> None:
         self.status = Status.created
@@ -64,6 +68,7 @@ class RemoteProcess:
         self.name = name
         self._scheduler, self._path, self._options = scheduler, path, options
         self._arguments, self._python = connection, python or sys.executable
+        self._interrupted = interrupted
         self._connection: Any = None
         self._process: Any = None
         self._pid: int | None = None
@@ -79,10 +84,19 @@ class RemoteProcess:
     async def _started(self) -> RemoteProcess:
         if self.status == Status.created:
             self.status = Status.starting
-            await self._connect()
-            await self._run()
+            start = asyncio.ensure_future(self._start())
+            while not (await asyncio.wait([start], timeout=POLL))[0]:
+                if self._interrupted():
+                    start.cancel()
+            if start.cancelled():
+                raise self._failed("is not waited for", "interrupted", "rerun the same command")
+            await start
             self.status = Status.running
         return self
+
+    async def _start(self) -> None:
+        await self._connect()
+        await self._run()
 
     async def _connect(self) -> None:
         import asyncssh

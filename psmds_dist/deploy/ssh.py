@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +143,7 @@ def _threads(text: str | None, path: str) -> int | None:
 def ssh_client(path: str, threads: int | None, tls: str | None) -> Iterator[Client]:
     """Start a scheduler and workers on the hosts in a file, for the length of a with block.
 
-    An interrupt that comes while they start is raised afterwards.
+    An interrupt that comes while they start is raised when those that have started have ended.
     """
     import dask
     from distributed import Client
@@ -153,15 +153,17 @@ def ssh_client(path: str, threads: int | None, tls: str | None) -> Iterator[Clie
     with contextlib.ExitStack() as stack:
         # Dask hands its configuration to the processes on the other hosts
         inherited = {**dask_settings(), **({} if tls is None else tls_configuration(tls))}
-        with dask.config.set(inherited), defer_interrupts():  # half a cluster cannot be closed
-            cluster = new_cluster(arguments, path, tls)
+        with dask.config.set(inherited), defer_interrupts() as interrupted:  # half a cluster cannot be closed
+            cluster = new_cluster(arguments, path, tls, interrupted)
             stack.callback(close, cluster)
             client = stack.enter_context(Client(cluster, set_as_default=False))
         yield client
 
 
-def new_cluster(arguments: dict[str, Any], path: str, tls: str | None) -> Any:
-    """Start processes on all hosts; when one of them fails, those that have started end.
+def new_cluster(
+    arguments: dict[str, Any], path: str, tls: str | None, interrupted: Callable[[], bool] = lambda: False
+) -> Any:
+    """Start processes on all hosts; when one of them fails, or an interrupt comes, those that have started end.
 
     Raises
     ------
@@ -174,7 +176,8 @@ def new_cluster(arguments: dict[str, Any], path: str, tls: str | None) -> Any:
 
     def process(i: int, options: dict[str, Any]) -> dict[str, Any]:
         place = {"host": arguments["hosts"][i], "connection": arguments["connect_options"][i], "path": path}
-        return {"cls": RemoteProcess, "options": {**place, "options": options, "python": arguments["remote_python"]}}
+        how = {"options": options, "python": arguments["remote_python"], "interrupted": interrupted}
+        return {"cls": RemoteProcess, "options": {**place, **how}}
 
     try:
         return SpecCluster(

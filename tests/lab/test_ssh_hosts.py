@@ -257,3 +257,16 @@ def test_a_command_that_is_killed_leaves_no_process(server: Server, tmp_path: Pa
         process.kill()
         process.communicate()
     wait_for(lambda: not server.left(), 30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_host_is_slow_ends_the_start(server: Server, tmp_path: Path, number: int) -> None:
+    np.save(tmp_path / "points.npy", np.eye(3))
+    cluster, there = server.hosts(more=f"python = {server.folder}/slow.sh"), server.folder / "slow.sh.started"
+    there.unlink(missing_ok=True)
+    command = ["distances", tmp_path / "points.npy", tmp_path / "matrix.zarr", "--cluster", cluster]
+    with ended(subprocess.Popen([sys.executable, "-m", "psmds_dist", *map(str, command)])) as process:
+        wait_for(there.exists, 60)
+        process.send_signal(number)
+        assert process.wait(20) == 130
+    wait_for(lambda: not server.left(), 10)
