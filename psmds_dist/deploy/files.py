@@ -19,7 +19,7 @@ def read_text(path: str, what: str) -> str:
         When it cannot be read; ``what`` says what it is for.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")  # some editors begin a file with a mark of order
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise InputError(f"{what} cannot be read from {path}: {reason}.") from None

@@ -5,6 +5,7 @@ Dask's own option removes the file at the end even when another scheduler has re
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import json
@@ -19,6 +20,9 @@ from psmds_dist.utils.atomic import atomic_file
 VARIABLE = "PSMDS_SCHEDULER_FILE"
 """Environment variable with the path of the file."""
 
+MAX_SIZE = 2**20
+"""Characters that are read of a scheduler file, which has some hundred; a matrix may be given by mistake."""
+
 ANSWER_TIMEOUT = 3.0
 """Seconds that the scheduler in a file has to accept a connection."""
 
@@ -30,7 +34,10 @@ def dask_setup(scheduler: Any) -> None:
         with atomic_file(path) as fresh:
             fresh.write_text(json.dumps(scheduler.identity(), indent=2), encoding="utf-8")
     except (StorageError, OSError) as error:
-        raise SystemExit(f"Error: {error}") from None
+        said = error if isinstance(error, StorageError) else f"{path} cannot be written: {error.strerror}."
+        with contextlib.suppress(RuntimeError):  # the loop would print a traceback
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        raise SystemExit(f"Error: {said}") from None
     atexit.register(remove_own, path, scheduler.id)  # for an end without teardown
 
 
@@ -52,8 +59,10 @@ def require_unused(path: str) -> None:
     Raises
     ------
     InputError
-        When its address answers.
+        When its address answers, or there is anything else than a scheduler file.
     """
+    if _is_foreign(path):
+        raise InputError(f"{path} exists and is not a scheduler file: choose another path, or remove it.")
     try:
         address = str(_read(path).get("address", ""))
     except OSError:
@@ -65,10 +74,24 @@ def require_unused(path: str) -> None:
         )
 
 
+def _is_foreign(path: str) -> bool:
+    """Whether replacing what is there would destroy something else."""
+    if not os.path.isfile(path):
+        return os.path.exists(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            json.loads(file.read(MAX_SIZE) or "{}")
+    except ValueError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _read(path: str) -> dict[str, Any]:
     """Content of a scheduler file, nothing if it is another file."""
     with open(path, encoding="utf-8") as file, contextlib.suppress(ValueError):
-        found = json.load(file)
+        found = json.loads(file.read(MAX_SIZE))
         if isinstance(found, dict):
             return found
     return {}

@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,11 @@ OPTIONS = ("client_keys", "interface", "known_hosts", "python", "threads")
 DEATH_TIMEOUT = 120.0
 """Seconds that a worker has to start and to find its scheduler, after which it ends."""
 
-_HOST = re.compile(r"(?:(?P<username>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^:\s]+)(?::(?P<port>\d+))?")
+MAX_PORT = 65535
+
+_HOST = re.compile(r"(?:(?P<username>\S+)@)?(?P<host>\[[^\]\s]+\]|[^:@\s]+)(?::(?P<port>\d+))?")
+
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 @dataclass
@@ -60,17 +64,22 @@ def parse_hosts(text: str, path: str) -> Hosts:
     Raises
     ------
     InputError
-        When a line is neither, or there are fewer than two hosts.
+        When a line is neither, sets an option again, or there are fewer than two hosts.
     """
     found = Hosts()
-    for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
+    for line in filter(None, (_COMMENT.sub("", line).strip() for line in text.splitlines())):
         name, equals, value = (part.strip() for part in line.partition("="))
         match = _HOST.fullmatch(line)
         if equals:
             require_known([name], OPTIONS, path)
-            found.options[name] = value
-        elif match is None:
-            raise InputError(f"{path} must list one host a line, as user@host:port or host, not {line[:60]!r}.")
+            if name in found.options:
+                raise InputError(f"{path} sets {name} twice: remove one of the lines.")
+            found.options[name] = _unquoted(value)
+        elif match is None or not 0 < int(match["port"] or 22) <= MAX_PORT:
+            raise InputError(
+                f"{path} must list one host a line, as user@host:port or host, not {line[:60]!r}; an IPv6 "
+                "address stands in brackets."
+            )
         else:
             parts = {key: part for key, part in match.groupdict().items() if part is not None}
             found.names.append(parts.pop("host").strip("[]"))
@@ -78,6 +87,10 @@ def parse_hosts(text: str, path: str) -> Hosts:
     if len(found.names) < 2:
         raise InputError(f"{path} must list the scheduler's host, then that of each worker; it has {len(found.names)}.")
     return found
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
 
 
 def ssh_arguments(hosts: Hosts, path: str, threads: int | None, tls: str | None) -> dict[str, Any]:
@@ -130,7 +143,7 @@ def _threads(text: str | None, path: str) -> int | None:
 def ssh_client(path: str, threads: int | None, tls: str | None) -> Iterator[Client]:
     """Start a scheduler and workers on the hosts in a file, for the length of a with block.
 
-    An interrupt that comes while they start is raised afterwards.
+    An interrupt that comes while they start is raised when those that have started have ended.
     """
     import dask
     from distributed import Client
@@ -140,15 +153,17 @@ def ssh_client(path: str, threads: int | None, tls: str | None) -> Iterator[Clie
     with contextlib.ExitStack() as stack:
         # Dask hands its configuration to the processes on the other hosts
         inherited = {**dask_settings(), **({} if tls is None else tls_configuration(tls))}
-        with dask.config.set(inherited), defer_interrupts():  # half a cluster cannot be closed
-            cluster = new_cluster(arguments, path, tls)
+        with dask.config.set(inherited), defer_interrupts() as interrupted:  # half a cluster cannot be closed
+            cluster = new_cluster(arguments, path, tls, interrupted)
             stack.callback(close, cluster)
             client = stack.enter_context(Client(cluster, set_as_default=False))
         yield client
 
 
-def new_cluster(arguments: dict[str, Any], path: str, tls: str | None) -> Any:
-    """Start processes on all hosts; when one of them fails, those that have started end.
+def new_cluster(
+    arguments: dict[str, Any], path: str, tls: str | None, interrupted: Callable[[], bool] = lambda: False
+) -> Any:
+    """Start processes on all hosts; when one of them fails, or an interrupt comes, those that have started end.
 
     Raises
     ------
@@ -161,7 +176,8 @@ def new_cluster(arguments: dict[str, Any], path: str, tls: str | None) -> Any:
 
     def process(i: int, options: dict[str, Any]) -> dict[str, Any]:
         place = {"host": arguments["hosts"][i], "connection": arguments["connect_options"][i], "path": path}
-        return {"cls": RemoteProcess, "options": {**place, "options": options, "python": arguments["remote_python"]}}
+        how = {"options": options, "python": arguments["remote_python"], "interrupted": interrupted}
+        return {"cls": RemoteProcess, "options": {**place, **how}}
 
     try:
         return SpecCluster(
@@ -171,7 +187,15 @@ def new_cluster(arguments: dict[str, Any], path: str, tls: str | None) -> Any:
             security=None if tls is None else tls_security(tls),
             silence_logs=logging.CRITICAL,
         )
+    except WorkerError:
+        raise
     except RuntimeError as error:  # Dask wraps what the scheduler raises
         if isinstance(error.__cause__, WorkerError):
             raise error.__cause__ from None
+        if isinstance(error.__cause__, OSError):
+            raise WorkerError(
+                f"cluster 'ssh:{path}' did not start: this machine does not reach the scheduler on host "
+                f"{arguments['hosts'][0]} ({str(error.__cause__).rstrip('.')}): set interface = in {path} to a "
+                "network that hosts and this machine share, and let no firewall close its ports."
+            ) from error
         raise

@@ -105,11 +105,12 @@ def reraise_swallowed_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def defer_interrupts() -> Iterator[None]:
+def defer_interrupts() -> Iterator[Callable[[], bool]]:
     """Defer interrupts until the end of the block, and shield from Ctrl-C the threads and processes it starts.
 
     They inherit a blocked SIGINT, and so do workers that are restarted later; the run itself ends them in order. A
     Ctrl-C or SIGTERM that arrives in the block is raised at its end, when everything that must be ended has started.
+    The block is given a function that says whether one has arrived; a block that then fails has been interrupted.
     """
     from multiprocessing.resource_tracker import ensure_running  # late: multiprocessing takes a while
 
@@ -119,10 +120,10 @@ def defer_interrupts() -> Iterator[None]:
     before = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in handled}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        yield lambda: bool(caught) or signal.SIGINT in signal.sigpending()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-    if caught:
-        signal.raise_signal(caught[0])
+        if caught:
+            signal.raise_signal(caught[0])

@@ -167,6 +167,21 @@ def test_a_file_that_names_no_scheduler_is_replaced(started, tmp_path, content):
     assert len(started) == 1
 
 
+@pytest.mark.parametrize("content", [b"\x93NUMPY\x01\x00", b"a,b\n1,2\n"])
+def test_a_file_of_something_else_is_not_replaced(started, tmp_path, content):
+    (tmp_path / "matrix").write_bytes(content)
+    sentence = "matrix exists and is not a scheduler file: choose another path, or remove it."
+    assert sentence in fails("scheduler", "--scheduler-file", tmp_path / "matrix")
+    assert started == []
+    assert (tmp_path / "matrix").read_bytes() == content
+
+
+def test_a_scheduler_file_that_is_a_pipe_is_refused(started, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe exists and is not a scheduler file" in fails("scheduler", "--scheduler-file", tmp_path / "pipe")
+    assert started == []
+
+
 def test_a_scheduler_removes_its_own_file_only(monkeypatch, tmp_path):
     file = tmp_path / "cluster.json"
     monkeypatch.setenv("PSMDS_SCHEDULER_FILE", str(file))
@@ -185,6 +200,15 @@ def test_a_scheduler_that_cannot_write_its_file_ends(monkeypatch, tmp_path):
     monkeypatch.setenv("PSMDS_SCHEDULER_FILE", str(tmp_path / "gone" / "cluster.json"))
     with pytest.raises(SystemExit, match="cluster.json cannot be written"):
         files.dask_setup(SimpleNamespace(id="1", identity=dict))
+
+
+def test_a_scheduler_that_cannot_write_its_file_ends_with_one_sentence(tmp_path):
+    name = "x" * 256
+    command = [PSMDS, "scheduler", "--scheduler-file", tmp_path / name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert f"Error: {tmp_path / name} cannot be written: File name too long.\n" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.usefixtures("at_once")

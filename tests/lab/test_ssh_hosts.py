@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import dask
 import numpy as np
 import psutil
 import pytest
@@ -29,6 +30,22 @@ pytest.importorskip("asyncssh")
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 ADDRESSES = ("127.0.0.1", "127.0.0.2")
+
+PROGRAMS = {
+    # shells
+    "noisy": """#!/bin/sh
+printf 'Sch\\366n, mit psmds-pid none\\n'; printf 'Sch\\366n ' >&2; exec sh -c "$SSH_ORIGINAL_COMMAND"
+""",
+    "closed": "#!/bin/sh\necho This account is currently not available.; exit 1\n",
+    # Pythons
+    "slow": "#!/bin/sh\n: > $0.started; exec sleep 300\n",
+    "dies": """#!/bin/sh
+case "$*" in *tcp://*) echo 'Start worker at: tcp://127.0.0.1:1' >&2; echo 'Illegal instruction' >&2; exit 132;; esac
+exec {python} "$@"
+""",
+    "far": "#!/bin/sh\necho 'Scheduler at: tcp://127.0.0.1:1' >&2; exec sleep 300\n",
+}
+"""Login shells of keys of the same name, and what hosts have in place of Python."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +85,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if SSHD is None:
         pytest.skip("not installed: sshd")
     folder, port = tmp_path_factory.mktemp("ssh"), free_port()
-    for name in ("host", "key", "other"):
+    for name in ("host", "key", "other", "noisy", "closed"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
     known_hosts(folder / "known_hosts", folder / "host.pub", port)
     known_hosts(folder / "known_otherwise", folder / "other.pub", port)
+    for name, text in PROGRAMS.items():
+        (folder / f"{name}.sh").write_text(text.format(python=sys.executable))
+        (folder / f"{name}.sh").chmod(0o755)
+    keys = [f'command="{folder}/{name}.sh" {(folder / f"{name}.pub").read_text()}' for name in ("noisy", "closed")]
+    (folder / "keys").write_text("".join([(folder / "key.pub").read_text(), *keys]))
     (folder / "config").write_text(configuration(folder, port))
     if os.getuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)  # sshd insists on it
@@ -103,7 +125,7 @@ def known_hosts(file: Path, key: Path, port: int) -> None:
 
 def configuration(folder: Path, port: int) -> str:
     settings = [("Port", port), *(("ListenAddress", address) for address in ADDRESSES)]
-    settings += [("HostKey", folder / "host"), ("AuthorizedKeysFile", folder / "key.pub"), ("PidFile", "none")]
+    settings += [("HostKey", folder / "host"), ("AuthorizedKeysFile", folder / "keys"), ("PidFile", "none")]
     settings += [("PasswordAuthentication", "no"), ("KbdInteractiveAuthentication", "no"), ("UsePAM", "no")]
     settings += [("PermitRootLogin", "prohibit-password"), ("StrictModes", "no")]
     return "".join(f"{name} {value}\n" for name, value in settings)
@@ -166,6 +188,9 @@ def test_a_start_that_fails_leaves_no_process(server: Server) -> None:
         ("known_hosts", "key", "python = /no/python", "did not start its scheduler .*No such file.*check python = "),
         ("known_hosts", "other", "", "cannot be reached .Permission denied.*set client_keys = in "),
         ("known_hosts", "nokey", "", "cannot be reached .*nokey.*set client_keys = in "),
+        ("known_hosts", "closed", "", "did not start its scheduler .This account is currently not available"),
+        ("nofile", "key", "", "cannot be reached .No such file.*nofile.*set known_hosts = in "),
+        ("other", "key", "", "cannot be reached .Invalid known hosts entry.*set known_hosts = in "),
         ("known_otherwise", "key", "", "cannot be reached .Host key is not trusted.*set known_hosts = in "),
     ],
 )
@@ -189,4 +214,59 @@ def test_an_interrupt_during_the_start_leaves_no_process(server: Server, tmp_pat
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
+    wait_for(lambda: not server.left(), 10)
+
+
+def test_a_shell_that_writes_anything_on_both_streams(server: Server) -> None:
+    with open_client(server.hosts(key="noisy")) as client:
+        client.wait_for_workers(2, timeout=120)
+    wait_for(lambda: not server.left(), 10)
+
+
+def test_a_worker_that_writes_much_goes_on(server: Server) -> None:
+    def write() -> bool:
+        return all(print("x" * 1000, file=sys.stderr) is None for _ in range(5000))
+
+    with open_client(server.hosts()) as client:
+        assert client.submit(write).result(timeout=60)
+
+
+def test_a_worker_that_ends_at_once_fails_the_start(server: Server) -> None:
+    sentence = "host 127.0.0.[12] did not start its worker .Illegal instruction.*check python = "
+    cluster = server.hosts(more=f"python = {server.folder}/dies.sh")
+    with pytest.raises(WorkerError, match=sentence), open_client(cluster):
+        pass
+    wait_for(lambda: not server.left(), 10)
+
+
+def test_a_scheduler_that_this_machine_does_not_reach_names_its_host(server: Server) -> None:
+    sentence = "this machine does not reach the scheduler on host 127.0.0.1 .*tcp://127.0.0.1:1 .*set interface = in "
+    cluster = server.hosts(more=f"python = {server.folder}/far.sh")
+    soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    with soon, pytest.raises(WorkerError, match=sentence), open_client(cluster):
+        pass
+    wait_for(lambda: not server.left(), 10)
+
+
+def test_a_command_that_is_killed_leaves_no_process(server: Server, tmp_path: Path) -> None:
+    program = "import sys, time, psmds_dist as p\nwith p.open_client(sys.argv[1]): print(flush=True), time.sleep(300)"
+    command = [sys.executable, "-c", program, server.hosts()]
+    with ended(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:
+        assert process.stdout.readline() == b"\n"
+        assert server.left()
+        process.kill()
+        process.communicate()
+    wait_for(lambda: not server.left(), 30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_host_is_slow_ends_the_start(server: Server, tmp_path: Path, number: int) -> None:
+    np.save(tmp_path / "points.npy", np.eye(3))
+    cluster, there = server.hosts(more=f"python = {server.folder}/slow.sh"), server.folder / "slow.sh.started"
+    there.unlink(missing_ok=True)
+    command = ["distances", tmp_path / "points.npy", tmp_path / "matrix.zarr", "--cluster", cluster]
+    with ended(subprocess.Popen([sys.executable, "-m", "psmds_dist", *map(str, command)])) as process:
+        wait_for(there.exists, 60)
+        process.send_signal(number)
+        assert process.wait(20) == 130
     wait_for(lambda: not server.left(), 10)
