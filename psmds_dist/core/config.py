@@ -178,7 +178,7 @@ SMALL_POINTS = 2000
 
 POLISHED_POINTS = 5000
 """Most points of a matrix whose solve ends with a few steps of the polish by default: 100 MB, which are in memory as a
-rule. The stress of 5,000 points in three-dimensional clusters falls from 0.16 to 0.05 % above the best that is known."""
+rule. The stress of 5,000 points in clusters in space falls from 0.16 to 0.05 % above the best that is known."""
 
 GUIDED_FROM = 5
 """Fewest dimensions in which moves are guided by default."""

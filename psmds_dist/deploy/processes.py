@@ -19,6 +19,7 @@ from typing import NoReturn
 import psutil
 
 from psmds_dist.core.errors import ClusterLost, InputError
+from psmds_dist.deploy import ending
 from psmds_dist.deploy.scheduler_file import VARIABLE, require_unused
 from psmds_dist.deploy.settings import LOOPBACK, exported, listen_on, setting
 
@@ -126,7 +127,8 @@ def run_worker(
     where = ["--scheduler-file", scheduler_file, "--host", own or address_towards(scheduler)]
     what = ["--nthreads", str(threads), "--nworkers", "1", "--memory-limit", "0"]
     who = ["--name", name or f"{socket.gethostname()}-{os.getpid()}", "--death-timeout", str(ATTEMPT)]
-    command = _dask_command("worker", [*where, *what, *who, *_common_options(0, tls)])
+    preload = ["--preload-nanny", ending.__name__]
+    command = _dask_command("worker", [*where, *what, *who, *preload, *_common_options(0, tls)])
     keep_running(command, lambda: not is_removed(scheduler_file), death_timeout, began)
 
 

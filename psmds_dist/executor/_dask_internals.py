@@ -108,6 +108,21 @@ def add_metric(dask_worker: Worker, name: str, metric: Callable[[Worker], int]) 
     dask_worker.metrics[name] = metric
 
 
+def when_told_to_end(nanny: Any, function: Callable[[], None]) -> None:
+    """Call a function when a signal ends a nanny, before it closes.
+
+    Why: one that still looks for its scheduler then shows an error of its start. Lost without it: a silent end.
+    """
+    close = nanny.close
+
+    async def told(timeout: float = 5, reason: str = "") -> Any:
+        if reason.startswith("signal"):
+            function()
+        return await close(timeout=timeout, reason=reason)
+
+    nanny.close = told
+
+
 def worker_thread_pool(dask_worker: Worker) -> ThreadPool:
     """Threads in which a worker runs tasks.
 

@@ -74,6 +74,7 @@ def test_a_worker_listens_where_its_scheduler_is(started, tmp_path):
         "--memory-limit": "0",
         "--name": "one",
         "--death-timeout": "120.0",
+        "--preload-nanny": "psmds_dist.deploy.ending",
         "--dashboard-address": "127.0.0.1:0",
     }
 
@@ -273,15 +274,18 @@ def test_a_worker_gives_up_in_the_end():
 
 
 @pytest.mark.slow
-def test_a_signal_ends_a_waiting_worker(tmp_path):
-    """Before it has found a scheduler, and without a word."""
+@pytest.mark.parametrize("looking", [False, True])
+def test_a_signal_ends_a_waiting_worker(tmp_path, looking):
+    """Before it has found a scheduler, whether it looks for one yet or not, and without a word."""
     command = [PSMDS, "worker", "--scheduler-file", scheduler_file(tmp_path, "tcp://127.0.0.1:9"), "--threads", "1"]
-    with ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)) as worker:
+    said = tmp_path / "said"
+    with said.open("w") as file, ended(subprocess.Popen(command, stdout=file, stderr=file)) as worker:
         wait_for(lambda: psutil.Process(worker.pid).children())
         (child,) = psutil.Process(worker.pid).children()
+        wait_for(lambda: not looking or "Run preload setup" in said.read_text())
         worker.send_signal(signal.SIGTERM)
-        out, err = worker.communicate(timeout=60)
-        assert (worker.returncode, "Traceback" in out + err) == (0, False)
+        assert worker.wait(60) == 0
+        assert "Traceback" not in said.read_text()
         wait_for(lambda: not psutil.pid_exists(child.pid))
 
 

@@ -17,7 +17,7 @@ import dask
 import distributed
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, Nanny
 
 from psmds_dist import ArrayRows, DaskExecutor, InProcessExecutor, deploy, executor
 from psmds_dist.api.embed import embed
@@ -263,6 +263,17 @@ def check_add_metric(client):
 
     client.run(install)
     wait_for(lambda: client.run_on_scheduler(told) == {7})
+
+
+def check_when_told_to_end(client):
+    async def calls(reason):
+        called, nanny = [], Nanny("tcp://127.0.0.1:9")
+        internals.when_told_to_end(nanny, lambda: called.append(reason))
+        await nanny.close(reason=reason)
+        return called
+
+    assert client.sync(calls, "signal-15") == ["signal-15"]
+    assert client.sync(calls, "nanny-close") == []
 
 
 def check_open_jobs(client):
