@@ -14,6 +14,7 @@ from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.kernels import loss as kernels
 from psmds_dist.kernels.bins import MISSING
 from psmds_dist.kernels.pairs import PLAIN_KERNELS, kernels_of
+from tests.marks import wide_but_one
 from tests.pair_costs import FORMULAS, SOME_LOSSES, Pairs, random_pairs
 
 OTHERS = ["sstress", "relative", "log"]
@@ -202,7 +203,7 @@ def test_row_sums_hold_the_objective_and_the_weighted_squares(kind):
     assert_allclose(sums, wanted, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("dims", wide_but_one(2, 3))
 @pytest.mark.parametrize("kind", ["interval", "primary", "secondary"])
 def test_rows_of_positions_cost_what_their_disparities_do(kind, dims):
     n, random, ordinal = 2 * kernels.WIDE_TILE + 30, np.random.default_rng(15), kind != "interval"
