@@ -28,12 +28,13 @@ def test_a_caller_may_wait_for_another_one_and_the_last_restores_the_threads():
 
 
 @pytest.mark.slow
+@pytest.mark.wide
 def test_a_polish_goes_through_rows_that_are_computed_as_it_reads_them(tmp_path):
     """Their products are on one thread of BLAS as well."""
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(2500, 20)))
-    how = {"random_state": 0, "polish": True, "max_epochs": 2, "init": "random"}
+    how = {"random_state": 0, "polish": True, "init": "random", "eps": 0.05, "radius_tol": 1.0}
     kept, streamed = (
         PatternSearchMDS(2, memory_limit=limit, **how).fit(open_points(tmp_path / "points.npy"))
-        for limit in (None, "24MiB")
+        for limit in (None, "16MiB")
     )
     np.testing.assert_array_equal(kept.embedding_, streamed.embedding_)
