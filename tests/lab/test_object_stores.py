@@ -124,7 +124,7 @@ def test_a_killed_run_goes_on_to_the_same_bits_after_an_outage(server, place, mo
     run("fit", "local.zarr", "here", "-q")
     monkeypatch.setattr(lease, "LEASE", 1.0)
     with line_to(port) as line, environment(line.port):
-        fitting = started_often_saving("fit", "local.zarr", f"{place}/map", pause=3.0)
+        fitting = started_often_saving("fit", "local.zarr", f"{place}/map", pause=1.0)
         with ended(fitting):
             wait_for(lambda: states_of(f"{place}/map", environment, port))
             line.cut()
