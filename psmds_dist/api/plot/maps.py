@@ -102,11 +102,12 @@ def _write_names(axes: Any, x: Floats, ids: Sequence[str]) -> None:
     """Write names right of the points; above those on a line."""
     line = _is_line(x)
     look = {"rotation": 90, "va": "bottom", "ha": "center"} if line else {"va": "center_baseline"}
+    gap = " " * (6 if line else 2)  # markers of a line are tall
     if line and ids:
         axes.set_ylim(x[0, 1] - 0.5, x[0, 1] + 1.7)
     for place, name in zip(x.tolist(), ids, strict=False):
         short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
-        axes.text(*place, f"  {plain(short)}" if not line else f"      {plain(short)}", fontsize="x-small", **look)
+        axes.text(*place, gap + plain(short), fontsize="x-small", **look)
 
 
 def _label(axes: Any, shown: int, dims: int, *, left: bool) -> None:
