@@ -264,6 +264,7 @@ def _save_picture(mds: LandmarkRun, path: str) -> None:
         colour_label="point stress",
         title=title,
         history=mds.history_,
+        ids=mds.ids_,
     )
 
 
