@@ -127,16 +127,17 @@ class SolverConfig:
         return self.moves == "guided" or (self.moves == "auto" and self.n_components >= GUIDED_FROM)
 
     def polishes(self, n: int) -> bool:
-        """Whether a solve of ``n`` points ends with a polish: by default for small ones, unless its end was given.
+        """Whether a solve of ``n`` points ends with a polish: by default for few points, unless its end was given.
 
-        So do those that transform dissimilarities, however large. Losses without a continuous derivative have none.
+        So do those that transform dissimilarities, however many. Losses without a continuous derivative have none.
         """
         if not self.rule.facts.smooth:
             return False
         if isinstance(self.polish, bool):
             return self.polish
         usual = self.bad_moves and self.radius_tol is None and self.effort != "quick"
-        return usual and (self.polishes_fully(n) or self.rule.transformation is not None)
+        fitted = self.rule.transformation is not None
+        return usual and (n <= POLISHED_POINTS or self.polishes_fully(n) or fitted)
 
     def settles_first(self, n: int) -> bool:
         """Whether a monotone solve of ``n`` points that have a region begins with a polish.
@@ -174,6 +175,10 @@ EFFORTS = ("quick", "default", "best")
 
 SMALL_POINTS = 2000
 """Most points of a matrix that is searched and polished by default: 16 MB, most of which processor caches hold."""
+
+POLISHED_POINTS = 5000
+"""Most points of a matrix whose solve ends with a few steps of the polish by default: 100 MB, which are in memory as a
+rule. The stress of 5,000 points in clusters in space falls from 0.16 to 0.05 % above the best that is known."""
 
 GUIDED_FROM = 5
 """Fewest dimensions in which moves are guided by default."""

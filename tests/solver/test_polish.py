@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from reference import distances, error, scale_of
 
-from psmds_dist.core.config import SMALL_POINTS, SolverConfig
+from psmds_dist.core.config import POLISHED_POINTS, SMALL_POINTS, SolverConfig
 from psmds_dist.core.types import StopReason
 from psmds_dist.data.cache import clear_row_cache, stored
 from psmds_dist.data.opening import open_matrix
@@ -110,8 +110,9 @@ def test_solves_that_found_the_same_minimum_agree(dims):
     ("config", "n", "polishes"),
     [
         ({}, SMALL_POINTS, True),
-        ({}, SMALL_POINTS + 1, False),
-        ({"effort": "best"}, SMALL_POINTS + 1, True),
+        ({}, POLISHED_POINTS, True),
+        ({}, POLISHED_POINTS + 1, False),
+        ({"effort": "best"}, POLISHED_POINTS + 1, True),
         ({"effort": "quick"}, 100, False),
         ({"radius_tol": 0.1}, 100, False),
         ({"bad_moves": False}, 100, False),
