@@ -136,12 +136,20 @@ SEEDLESS = {"Isomap", CLASSICAL_SMACOF}
 """Methods that give the same map with every seed."""
 
 
+COMPILES = 60, 2100
+"""Points of the problems that compile the kernels: of small ones, and of those that begin with landmarks."""
+
+
 @cache
 def warm_up(dims: int) -> None:
     """Compile the kernels, so that the first time measured is like the others."""
-    small = np.random.default_rng(0).random((60, dims + 1))
-    given = Problem(small, squareform(pdist(small)), dims)
-    default(given, 0), as_in_paper(given, 0)
+    small, larger = (_points_in(dims, n) for n in COMPILES)
+    default(small, 0), as_in_paper(small, 0), default(larger, 0)
+
+
+def _points_in(dims: int, n: int) -> Problem:
+    points = np.random.default_rng(0).random((n, dims + 1))
+    return Problem(points, squareform(pdist(points)), dims)
 
 
 def timed(method: str, given: Problem, seed: int) -> tuple[np.ndarray | None, float, str]:

@@ -95,7 +95,8 @@ def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None
     dims, dtype = config.n_components, source.dtype.name
     executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided, config.rule))
     if config.polishes(source.n) or config.eases(source.n):
-        executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule))
+        few = config.polishes(source.n) and not config.polishes_fully(source.n)
+        executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule, few=few))
 
 
 CERTIFICATE_MISSING = (

@@ -69,11 +69,11 @@ def warm_up_multiply(dtype: str) -> None:
         multiply_squares(np.zeros((4, 4), dtype), points, points, np.zeros((1, 4)))
 
 
-def warm_up_gradients(n_components: int, dtype: str, rule: PairRule = PLAIN) -> None:
-    """Compile what the polish calls, on a matrix of four points."""
+def warm_up_gradients(n_components: int, dtype: str, rule: PairRule = PLAIN, *, few: bool = False) -> None:
+    """Compile what the polish calls, on a matrix of four points; one of few steps may do with the type of the rows."""
     kernels, points, x = _kernels_of(rule), np.arange(4), np.zeros((n_components, 4))
     with parallel_region():
-        for arithmetic in {dtype, "float64"} if rule.transformation else {"float64"}:
+        for arithmetic in {dtype, "float64"} if few else {"float64"}:
             kernels.row_gradients(_rows_of(rule, dtype), points, points, x.astype(arithmetic))
 
 

@@ -10,6 +10,7 @@ from landmarks import LandmarkMDS
 from landmarks.solver.types import Clock
 from psmds_dist import PatternSearchMDS
 from psmds_dist.api import embed as run
+from psmds_dist.core.config import SMALL_POINTS
 from psmds_dist.kernels import descent, gradient, guided, moves, multiply, scan
 from tests.marks import wide
 
@@ -83,6 +84,13 @@ def test_a_start_from_classical_scaling_compiles_before_it_begins(dtype, ahead):
 def test_a_search_and_a_polish_compile_before_they_begin(dims, dtype, ahead):
     mds = PatternSearchMDS(dims, random_state=0, dtype=dtype).fit(distances(40, dims, dtype))
     assert mds.evidence_.starts > 1
+    assert ahead == [signatures()]
+
+
+@pytest.mark.parametrize("rule", [{}, *wide({"transformation": "ratio"})], ids=str)
+def test_a_polish_of_few_steps_compiles_before_it_begins(rule, ahead):
+    fit = PatternSearchMDS(2, init="random", random_state=0, eps=0.1, **rule).fit(distances(SMALL_POINTS + 1, 2))
+    assert fit.stop_reason_ == "radius_tol"
     assert ahead == [signatures()]
 
 
