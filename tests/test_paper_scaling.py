@@ -98,6 +98,19 @@ def test_a_run_ends_at_its_limits(paper, tmp_path):
     assert run("raise ValueError('no map')") == {"failure": "ValueError: no map"}
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others tell no peak without that of the parent")
+def test_a_peak_is_that_of_the_run_itself(paper, tmp_path):
+    script = tmp_path / "child.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(PAPER)!r})\nimport numpy, scaling\n"
+        "scaling.answer(lambda n: scaling.timed(lambda: numpy.ones(n << 17))[1])\n"
+    )
+    held = np.ones(64 << 20)  # 512 MiB here, which a child of this process is said to have held by getrusage
+    small, large = (paper("scaling").in_process(str(script), str(n))["peak"] / 2**20 for n in (0, 200))
+    assert held.nbytes / 2**20 > small + 200
+    assert 180 < large - small < 240
+
+
 def test_maps_of_sheets_are_compared_with_lengths_along_them(paper):
     larger, shapes = paper("larger"), import_module("psmds_dist.shapes")
     cell = larger.measure("S-curve", "truncated SVD", 300)

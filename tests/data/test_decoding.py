@@ -90,23 +90,23 @@ PACKERS = {
 }
 
 READ = """
-import resource
 import sys
 
 import numpy as np
 
 from psmds_dist.data.store import open_rows
+from psmds_dist.executor.local import process_memory
 from psmds_dist.core.types import InputError
 
 out = np.empty((40, 40), np.float32)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = process_memory().peak
 for path in sys.argv[1:]:
     try:
         open_rows(path).read(0, 40, out)
         print("read", path)
     except InputError as error:
         print(error)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print((process_memory().peak - before) >> 20)
 """
 
 
