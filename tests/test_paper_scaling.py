@@ -98,6 +98,8 @@ def test_a_run_ends_at_its_limits(paper, tmp_path):
     assert run("raise ValueError('no map')") == {"failure": "ValueError: no map"}
 
 
+@pytest.mark.wide
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others tell no peak without that of the parent")
 def test_a_peak_is_that_of_the_run_itself(paper, tmp_path):
     script = tmp_path / "child.py"
