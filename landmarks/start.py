@@ -61,7 +61,7 @@ class LandmarkStart:
 
     def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
         """Compile what finding the start calls, in this process."""
-        warm_up_landmarks(config.n_components, dtype, rough=True)
+        warm_up_landmarks(config.n_components, dtype, searches=True)
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
         """What the solve needs, or the landmarks before it: their fit plans its memory again, with what it knows then.

@@ -16,7 +16,14 @@ from landmarks.panel.tables import ArrayTable
 from landmarks.selection import choose
 from landmarks.solver.evaluate import ValidationStress, estimate_stress, judge_of, said_of, set_aside, without
 from landmarks.solver.memory import FitPlan, plan_fit
-from landmarks.solver.multilevel import LandmarkDissimilarities, LandmarkEmbedding, among_landmarks, map_landmarks
+from landmarks.solver.multilevel import (
+    CLASSICAL,
+    SEARCHED,
+    LandmarkDissimilarities,
+    LandmarkEmbedding,
+    among_landmarks,
+    map_landmarks,
+)
 from landmarks.solver.placement import (
     EXACT,
     Place,
@@ -173,7 +180,7 @@ def _attach(panel: RowSource, names: PanelEntries, config: LandmarkConfig, conte
 
 def _fit_panel(inputs: FitInputs, judge: ValidationStress | None, check: InputCheck | None) -> LandmarkFit:
     inputs.context.executor.warm_up(
-        partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name, rough=inputs.config.passing)
+        partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name, searches=inputs.config.passing)
     )
     inputs.clock.leave_out()
     among, mapped = _mapped(inputs)
@@ -220,7 +227,8 @@ def _mapped(inputs: FitInputs) -> tuple[LandmarkDissimilarities, LandmarkEmbeddi
     )
     inputs.context.tell(StageEvent("landmarks"))
     near = inputs.context.executor if isinstance(inputs.context.executor, InProcessExecutor) else InProcessExecutor()
-    mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, rough=config.passing)
+    first = SEARCHED if config.passing else CLASSICAL
+    mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, first)
     inputs.clock.end("landmarks")
     return among, mapped
 

@@ -32,18 +32,11 @@ CHEAP = 1e-2
 So does that of any start, where its map is extended and then moves as a whole.
 """
 
-CLASSICAL_RADIUS = 0.25
-"""First radius of the start from classical scaling, as a share of its root mean square residual."""
-
-SEARCHED_RADIUS = 0.05
-"""The same of the map that a search found, which has settled."""
-
 MIN_COARSE = 300
-"""Fewest landmarks that starts are made for, where there are as many. Starts use half of the landmarks where there are
-more than twice as many and no polish follows."""
+"""Fewest landmarks that classical scaling maps, where there are as many."""
 
 MOST_SEARCHED = 1000
-"""Most landmarks that a search maps where a polish follows: all points end in the basin that it finds."""
+"""Most landmarks that a search maps."""
 
 THIN = 0.1
 """Spread of nearly exact landmarks along an axis, as a share of the scale, below which they may not need it."""
@@ -124,23 +117,16 @@ def map_landmarks(
     seed: int,
     n_init: int,
     executor: InProcessExecutor,
-    *,
-    rough: bool = False,
+    first: FirstMap,
 ) -> LandmarkEmbedding:
-    """Embed landmarks: starts on a part of them, the best one taken to all; nearly exact data to more digits.
-
-    Where all points move again afterwards, a search on the landmarks comes first, as their map decides on all.
-    """
+    """Embed landmarks: starts on a part of them, the best one taken to all; nearly exact data to more digits."""
     size = len(among.values)
     if size <= n_components:
         raise InputError(f"{size} landmarks are too few for {n_components} dimensions.")
-    which = _coarse(among, seed, min(size, MOST_SEARCHED) if rough else max(min(MIN_COARSE, size), size // 2))
+    which = _coarse(among, seed, first.count(size))
     part = among if which.size == size else among.part(which)
-    if rough:
-        first, share = _searched(part, n_components, seed, executor), SEARCHED_RADIUS
-    else:
-        first, share = classical(part.values, n_components), CLASSICAL_RADIUS
-    starts = _starts(part, first, share, seed, n_init, executor)
+    begin = first.find(part, n_components, seed, executor)
+    starts = _starts(part, begin, first.radius, seed, n_init, executor)
     found = starts[0] if part is among else _extended(among, which, starts[0], executor)
     if found.stress.normalized_stress < EXACT:
         found = _exactly(partial(_run, among, executor), found, among, n_components, seed)
@@ -155,28 +141,58 @@ def _coarse(among: LandmarkDissimilarities, seed: int, count: int) -> Ints:
 
 
 def _starts(
-    part: LandmarkDissimilarities, first: Floats, share: float, seed: int, n_init: int, executor: InProcessExecutor
+    part: LandmarkDissimilarities, begin: Floats, share: float, seed: int, n_init: int, executor: InProcessExecutor
 ) -> list[Solution]:
     """Maps from several starts, the best first: one from given coordinates, the others from random ones.
 
     The first radius at the given ones is a ``share`` of their root mean square residual.
     """
-    n_components = first.shape[1]
-    residual = math.sqrt(float(mutual_errors(part.values, first).sum())) / len(first)
+    n_components = begin.shape[1]
+    residual = math.sqrt(float(mutual_errors(part.values, begin).sum())) / len(begin)
     near = SolverConfig(n_components, radius=max(share * residual, FLOOR * part.scale), seed=seed)
     far = SolverConfig(n_components, radius=part.scale, eps=CHEAP)
     random = [replace(far, seed=seed + k) for k in range(1, n_init)]
-    found = [_run(part, executor, near, start=first), *(_run(part, executor, settings) for settings in random)]
+    found = [_run(part, executor, near, start=begin), *(_run(part, executor, settings) for settings in random)]
     return sorted(found, key=lambda start: start.stress.mse)
 
 
+def _classical(part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor) -> Floats:
+    return classical(part.values, n_components)
+
+
 def _searched(part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor) -> Floats:
-    """Best map of a search, among whose starts is classical scaling."""
     values = (part.values / part.scale).astype(np.float32)
     x = classical(values, n_components)
     with parallel_region(executor.threads):
         found = search(values, x, seed, descents=descents_of(len(x), n_components, "default"))
     return found.x * part.scale
+
+
+@dataclass(frozen=True)
+class FirstMap:
+    """How some of the landmarks are mapped first.
+
+    Attributes
+    ----------
+    find : callable
+        Finds their coordinates.
+    count : callable
+        How many they are, of how many.
+    radius : float
+        First radius of the solve that begins there, as a share of its root mean square residual.
+    """
+
+    find: Callable[[LandmarkDissimilarities, int, int, InProcessExecutor], Floats]
+    count: Callable[[int], int]
+    radius: float
+
+
+CLASSICAL = FirstMap(_classical, lambda size: max(min(MIN_COARSE, size), size // 2), radius=0.25)
+"""Classical scaling of half of the landmarks."""
+
+SEARCHED = FirstMap(_searched, lambda size: min(size, MOST_SEARCHED), radius=0.05)
+"""The best map of a search, among whose starts is classical scaling. It takes several times as long, and is for fits
+whose points all move again: they end in the basin that it finds."""
 
 
 def classical(values: Rows, n_components: int) -> Floats:

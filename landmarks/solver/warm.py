@@ -11,10 +11,10 @@ from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_search, warm_up_solver
 
 
-def warm_up_landmarks(n_components: int, dtype: str, *, rough: bool = False) -> None:
-    """Compile what a landmark fit will call, on a simplex; rough ones begin with a search."""
+def warm_up_landmarks(n_components: int, dtype: str, *, searches: bool = False) -> None:
+    """Compile what a landmark fit will call, on a simplex; where it searches, that as well."""
     warm_up_solver(n_components, dtype, n_components, SolverConfig(n_components=n_components).guided)
-    if rough:
+    if searches:
         warm_up_search(n_components)
         warm_up_gradients(n_components, "float32")
     size = n_components + 2

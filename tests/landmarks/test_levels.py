@@ -11,7 +11,14 @@ from sklearn.manifold import ClassicalMDS
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from landmarks import kernels
-from landmarks.solver.multilevel import MIN_COARSE, LandmarkDissimilarities, classical, map_landmarks
+from landmarks.solver.multilevel import (
+    CLASSICAL,
+    MIN_COARSE,
+    SEARCHED,
+    LandmarkDissimilarities,
+    classical,
+    map_landmarks,
+)
 from landmarks.solver.placement import PlacementModel
 from psmds_dist import PatternSearchMDS
 from psmds_dist.core.types import InputError
@@ -24,7 +31,7 @@ def digits(n):
 
 
 def mapped(t, n_init=2, seed=0):
-    return map_landmarks(LandmarkDissimilarities(t), 2, seed, n_init, InProcessExecutor())
+    return map_landmarks(LandmarkDissimilarities(t), 2, seed, n_init, InProcessExecutor(), CLASSICAL)
 
 
 def test_a_start_for_all_points_searches_for_the_map_of_its_landmarks():
@@ -32,11 +39,11 @@ def test_a_start_for_all_points_searches_for_the_map_of_its_landmarks():
     points = make_blobs(400, 16, centers=30, cluster_std=3.0, random_state=0)[0]
     among = LandmarkDissimilarities(cdist(points, points).astype(np.float32))
 
-    def stresses(n_init, rough):
-        found = [map_landmarks(among, 3, seed, n_init, InProcessExecutor(), rough=rough) for seed in range(3)]
+    def stresses(n_init, first):
+        found = [map_landmarks(among, 3, seed, n_init, InProcessExecutor(), first) for seed in range(3)]
         return [one.solution.stress.normalized_stress for one in found]
 
-    searched, started = stresses(1, rough=True), stresses(3, rough=False)
+    searched, started = stresses(1, SEARCHED), stresses(3, CLASSICAL)
     assert max(searched) <= 1.001 * min(searched)
     assert max(searched) < min(started)
     assert np.median(started) > 1.002 * max(searched)
