@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from psmds_dist.cli.options import (
+    SAMPLE_ROWS,
     ClusterOptions,
     RegionOptions,
     RuleOptions,
@@ -85,7 +86,7 @@ class SolverOptions:
     )
     sample: int | None = option(
         "--sample",
-        type=click.IntRange(1),
+        type=SAMPLE_ROWS,
         help="Estimate the stress of the map from this many random rows instead of a last pass over all.",
     )
     init: str = option(

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from psmds_dist.cli.options import ClusterOptions, InputPath, Positive, RuleOptions, accept, option, overwrite_option
+from psmds_dist.cli.options import (
+    SAMPLE_ROWS,
+    ClusterOptions,
+    InputPath,
+    Positive,
+    RuleOptions,
+    accept,
+    option,
+    overwrite_option,
+)
 from psmds_dist.cli.output import print_file, print_note, print_result, print_status
 from psmds_dist.cli.session import open_executor, require_output, with_matrices_beside
 from psmds_dist.core.errors import InputError
@@ -60,7 +69,7 @@ class MeasureOptions:
         "--truth", type=click.Path(exists=True, dir_okay=False), help="Known coordinates, in a file as those of RESULT."
     )
     sample: int | None = option(
-        "--sample", type=click.IntRange(1), help="Read this many random rows only, and print 95 % intervals."
+        "--sample", type=SAMPLE_ROWS, help="Read this many random rows only, and print 95 % intervals."
     )
     seed: int = option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the sample.")
     as_json: bool = option("--json", is_flag=True, help="Print all measures as JSON.")

@@ -29,6 +29,10 @@ GEODESIC = "geodesic"
 """Metric whose distances are shortest paths on a graph of neighbors."""
 
 
+SAMPLE_ROWS = click.IntRange(20)
+"""Rows of a sample: `core.config.MIN_SAMPLE`, which is not imported for a help text, as it takes NumPy."""
+
+
 class Positive(click.FloatRange):
     """A positive, finite number. A `click.FloatRange` accepts NaN in every range."""
 

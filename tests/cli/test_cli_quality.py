@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from psmds_dist import quality, read_result
+from psmds_dist.cli.options import SAMPLE_ROWS
+from psmds_dist.core.config import MIN_SAMPLE
 from tests.cli.commands import IDS, N, refused, run
 
 
@@ -59,6 +61,10 @@ def test_a_sample_comes_with_intervals(mapped):
     assert other["strain"] != found["strain"]
 
 
+def test_a_sample_has_the_rows_that_the_library_asks_for():
+    assert SAMPLE_ROWS.min == MIN_SAMPLE
+
+
 def test_what_cannot_be_measured_gets_a_sentence(mapped, place, points):
     (place / "fewer.txt").write_text("a\n" * (N - 1))
     (place / "one.txt").write_text("a\n" * N)
@@ -73,7 +79,10 @@ def test_what_cannot_be_measured_gets_a_sentence(mapped, place, points):
         (("--labels", "d.zarr"), "is a directory"),
         (("--truth", "short.npy"), "truth must be finite coordinates of shape (120, 4)"),
         (("--neighbors", N // 2), "give at most 59"),
-        (("--sample", 3), "sample must be a whole number of at least 20, not 3"),
+        (
+            ("--sample", MIN_SAMPLE - 1),
+            f"Invalid value for '--sample': {MIN_SAMPLE - 1} is not in the range x>={MIN_SAMPLE}",
+        ),
         (("--json", "--compare", "smacof"), "mutually exclusive"),
     ):
         assert words in refused("quality", "m.zarr", *options)
