@@ -162,7 +162,7 @@ def _classical(part: LandmarkDissimilarities, n_components: int, seed: int, exec
 
 def _searched(part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor) -> Floats:
     values = (part.values / part.scale).astype(np.float32)
-    x = classical(values, n_components)
+    x = classical(values, n_components + 1)
     with parallel_region(executor.threads):
         found = search(values, x, seed, descents=descents_of(len(x), n_components, "default"))
     return found.x * part.scale

@@ -16,7 +16,7 @@ def warm_up_landmarks(n_components: int, dtype: str, *, searches: bool = False) 
     warm_up_solver(n_components, dtype, n_components, SolverConfig(n_components=n_components).guided)
     if searches:
         warm_up_search(n_components)
-        warm_up_gradients(n_components, "float32")
+        warm_up_gradients(n_components, "float32", few=True)
     size = n_components + 2
     frame = PlacementModel.of(np.eye(size, n_components), 1.0)
     rows = np.ones((2, size), dtype)

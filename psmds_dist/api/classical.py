@@ -71,8 +71,8 @@ def _from_known_pairs(source: RowSource, config: SolverConfig) -> Start:
             f"{SMALL_POINTS}: use init='landmarks' or init='random'."
         )
     rows, scale = read_units(source, config.rule)
-    found = classical_of(rows, config, InProcessExecutor())
-    return Start(scale * found.x, FIRST_RADIUS * scale)
+    x = classical_of(rows, config.n_components, config, InProcessExecutor())
+    return Start(scale * x, FIRST_RADIUS * scale)
 
 
 start = ClassicalStart()

@@ -133,9 +133,9 @@ class SampleStart:
 def _searched(rows: Rows, config: SolverConfig, near: InProcessExecutor) -> tuple[Floats, float]:
     """Map of the sample, in units of its scale, and a radius to go on with."""
     rule, descents = config.rule, descents_of(len(rows), config.n_components, "default")
-    classical = classical_of(rows, config, near)
+    classical = classical_of(rows, config.n_components + 1, config, near)
     with parallel_region(near.threads):
-        found = search(rows, classical.x, config.seed, descents=descents, rule=rule)
+        found = search(rows, classical, config.seed, descents=descents, rule=rule)
     if found.stress > WORST:
         raise InputError(
             f"a map of a sample of the points has a stress of {found.stress:.2g}, too much to place others against it: "

@@ -11,7 +11,7 @@ from psmds_dist.core.config import SolverConfig
 from psmds_dist.core.executor import Executor
 from psmds_dist.core.rules import PairRule
 from psmds_dist.core.sources import RowSource
-from psmds_dist.core.types import Rows
+from psmds_dist.core.types import Floats, Rows
 from psmds_dist.data.paired import middle_of
 from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
@@ -19,7 +19,7 @@ from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.warm import warm_up_gradients, warm_up_multiply, warm_up_search
 from psmds_dist.planning.cost import Job, Rates, Stage, searching
 from psmds_dist.planning.memory import MemoryRequirement, with_search
-from psmds_dist.solver.classical import ClassicalMap, classical_scaling
+from psmds_dist.solver.classical import classical_scaling
 from psmds_dist.solver.completion import completed
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.solver.search import Found, descents_of, search
@@ -48,18 +48,18 @@ class SearchStart:
         """Find the start, the best map of many descents."""
         near = executor if isinstance(executor, InProcessExecutor) else InProcessExecutor()
         rows, scale = read_units(source, config.rule)
-        classical = classical_of(rows, config, near)
+        classical = classical_of(rows, config.n_components + 1, config, near)
         with parallel_region(near.threads):
             found = self._search(rows, classical, config, keeping)
         radius = scale * max(SETTLE * found.stress, LEAST)
         return Start(scale * found.x, radius, found.name, found.evidence)
 
-    def _search(self, rows: Rows, classical: ClassicalMap, config: SolverConfig, keeping: Keeping) -> Found:
+    def _search(self, rows: Rows, classical: Floats, config: SolverConfig, keeping: Keeping) -> Found:
         starts = None if isinstance(config.n_init, str) else config.n_init
         descents = starts or descents_of(len(rows), config.n_components, config.effort)
         return search(
             rows,
-            classical.x,
+            classical,
             config.seed,
             descents=descents,
             starts=starts,
@@ -73,7 +73,7 @@ class SearchStart:
         """Compile what finding the start calls, in this process."""
         warm_up_multiply("float32")
         warm_up_search(config.n_components, config.rule)
-        warm_up_gradients(config.n_components, "float32", config.rule)
+        warm_up_gradients(config.n_components, "float32", config.rule, few=config.rule.plain)
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
         """What a solve needs that begins here."""
@@ -124,11 +124,15 @@ def _mean_square(values: Rows) -> float:
     return total / pairs
 
 
-def classical_of(rows: Rows, config: SolverConfig, executor: InProcessExecutor) -> ClassicalMap:
-    """Map by classical scaling of rows as `read_units` returns them, with estimates of missing dissimilarities."""
+def classical_of(rows: Rows, axes: int, config: SolverConfig, executor: InProcessExecutor) -> Floats:
+    """Map by classical scaling of rows as `read_units` returns them, with estimates of missing dissimilarities.
+
+    Axes for which there are too few points are zero.
+    """
     matrix = completed(_estimates(rows, config.rule))
     cached = CachedRows(ArrayRows(matrix, "float32"), budget=2 * matrix.nbytes)
-    return classical_scaling(Objective(cached, executor), config.n_components, config.seed)
+    x = classical_scaling(Objective(cached, executor), min(axes, len(rows) - 1), config.seed).x
+    return np.pad(x, ((0, 0), (0, axes - x.shape[1])))
 
 
 start = SearchStart()

@@ -18,6 +18,9 @@ from psmds_dist.kernels.descent import descend, search_by_rule, settle_by_rule
 from psmds_dist.kernels.forms import Curve, NearPairs, Powers, Ranges, Steps, Values
 from psmds_dist.kernels.near import reaches
 
+RELAXATION, CAUTION = 1.8, 0.9
+"""Length of a step of majorization where all points move at once, with equal weights and with any."""
+
 
 @dataclass(frozen=True)
 class DescentPlan:
@@ -79,6 +82,13 @@ class PairKernels(Protocol):
         """
         ...
 
+    def steps(self, rows: Rows, x: Rows) -> Floats:
+        """How far each point goes against its halved gradient in a sweep of majorization, where all go at once.
+
+        The type of these numbers is that of the coordinates for which kernels are compiled.
+        """
+        ...
+
     def of_points(self, points: Ints) -> Self:
         """Return the kernels for rows and columns of some of the points."""
         ...
@@ -100,6 +110,10 @@ class PlainKernels:
         pull, end = np.float32(plan.relaxation / (n - 1)), np.float32(plan.end)
         descend(rows, x, orders, radii, plan.eps, end, plan.settled, plan.max_epochs, plan.sweeps, pull, errors)
         return errors / (n * (n - 1))
+
+    def steps(self, rows: Rows, x: Rows) -> Floats:
+        """Return the same for all points: with equal weights sweeps may go far beyond the minimum of their bound."""
+        return np.full(len(rows), RELAXATION / len(rows), np.float32)
 
     def of_points(self, points: Ints) -> Self:
         """Return itself: points do not matter."""
@@ -190,8 +204,7 @@ class RuleKernels:
 
     def descend(self, rows: Rows, x: Rows, orders: Ints, radii: Rows, plan: DescentPlan) -> Floats:
         """Turn starts into maps, and return their mean costs."""
-        points, errors = np.arange(len(rows)), np.empty(len(x))
-        weights = self.row_sums(rows, points, points, np.ascontiguousarray(x[0], float))[:, 4]
+        errors, weights = np.empty(len(x)), self._weights(rows, x[0])
         if plan.max_epochs:
             settled, end = plan.settled / np.sqrt(weights.sum()), np.float32(plan.end)
             steps = plan.eps, end, settled, plan.max_epochs
@@ -201,6 +214,16 @@ class RuleKernels:
             np.divide(plan.relaxation, weights, out=pulls, where=weights > 0, casting="same_kind")
             settle_by_rule(rows, x, orders, plan.sweeps, pulls, *self.terms(x), errors)
         return np.asarray(errors / weights.sum())
+
+    def steps(self, rows: Rows, x: Rows) -> Floats:
+        """Return those that raise no error however pairs are weighted: the bound curves at most twice its diagonal."""
+        weights = self._weights(rows, x)
+        return np.divide(CAUTION, weights, out=np.zeros(weights.size), where=weights > 0)
+
+    def _weights(self, rows: Rows, x: Rows) -> Floats:
+        """Sum of the weights of the pairs of each point."""
+        points = np.arange(len(rows))
+        return self.row_sums(rows, points, points, np.ascontiguousarray(x, float))[:, 4]
 
 
 PLAIN_KERNELS = PlainKernels()
