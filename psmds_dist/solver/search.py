@@ -243,6 +243,7 @@ def search(
         pool.turn,
         *(partial(pool.squeeze, classical, squeeze) for squeeze in squeezes),
         *(partial(pool.hop, wanted) for wanted in _rounds(hops - len(squeezes))),
+        pool.recall,
     ]
     kept: _Pool | None = None
     try:
@@ -293,6 +294,10 @@ _NUMBERS = ("stress", "count", "hops", "agreed", "pays", "done")
 """Numbers that a pool saves."""
 
 
+_MAPS = ("near", "aside")
+"""Maps with their stress that it saves."""
+
+
 @dataclass
 class _Pool:
     """Descents so far."""
@@ -311,7 +316,11 @@ class _Pool:
     """Whether the starts agree, so that no more of them are needed, nor hops."""
 
     pays: bool = False
-    """Whether squeezing has found a better map."""
+    """Whether the last squeeze found a much better map."""
+
+    aside: list[tuple[float, Floats]] = field(default_factory=list)
+    """Squeezed maps that are only a little better than the best of the starts, with their stress. Hops begin there all
+    the same, for they leave a squeezed map less often."""
 
     done: int = 0
     """Steps of the search that are done."""
@@ -345,14 +354,14 @@ class _Pool:
 
     def copy(self) -> Self:
         """What is known now, whatever is found later."""
-        return replace(self, stresses=[*self.stresses])
+        return replace(self, stresses=[*self.stresses], aside=[*self.aside])
 
     def as_arrays(self) -> Arrays:
         """All that is known, for a checkpoint."""
         return {
             "start_stresses": np.array(self.stresses),
-            "near_stresses": np.array([stress for stress, _ in self.near]),
-            "near": np.array([x for _, x in self.near]),
+            **{f"{name}_stresses": np.array([stress for stress, _ in getattr(self, name)]) for name in _MAPS},
+            **{name: np.array([x for _, x in getattr(self, name)]) for name in _MAPS},
             "name": np.array(self._best.name),
             "x": self._best.x,
             **{name: np.asarray(getattr(self, name)) for name in _NUMBERS},
@@ -361,7 +370,8 @@ class _Pool:
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `as_arrays` returned."""
         self.stresses = saved["start_stresses"].tolist()
-        self.near = list(zip(saved["near_stresses"].tolist(), saved["near"], strict=True))
+        for name in _MAPS:
+            setattr(self, name, list(zip(saved[f"{name}_stresses"].tolist(), saved[name], strict=True)))
         self.best = Descent(str(saved["name"]), saved["x"], 0.0)
         for name in _NUMBERS:
             setattr(self, name, saved[name].item())
@@ -394,11 +404,20 @@ class _Pool:
         """Squeeze the map of classical scaling with an axis more flat, unless starts agree or it will hardly pay."""
         if self.agreed or (squeeze.again and not self.pays and not self.scattered):
             return
-        before = self.stress
+        best, before = self._best, self.stress
         x = flattened(self._kernels, self.rows, classical.T, self.dims, squeeze.sweeps)
         self._descend([Descent("classical", x, MOVED_RADIUS)])
         self.hops += 1
         self.pays = _as_good(self.stress) < before
+        if not self.pays and self.stress < before:
+            self.aside.append((self.stress, self._best.x))
+            self.best, self.stress = best, before
+
+    def recall(self) -> None:
+        """Take a map that was put aside where hops found none that is better."""
+        for stress, x in self.aside:
+            if stress < self.stress:
+                self.best, self.stress = Descent("classical", x, 0.0), stress
 
     def turn(self) -> None:
         """Turn parts of the best map that few known pairs join, where gaps leave any."""

@@ -21,7 +21,8 @@ from psmds_dist.kernels.descent import descend
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.solver import search as search_module
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
-from psmds_dist.solver.search import ENOUGH, MOVED, ROUND, Evidence, _dealt, descents_of, search
+from psmds_dist.solver.search import ENOUGH, MOVED, ROUND, SQUEEZES, Evidence, _dealt, descents_of, search
+from tests.benchmarks.map_sets import outliers
 
 
 def euclidean(x):
@@ -82,7 +83,7 @@ def fitted(t, dims=2, seed=0, **more):
 def searched(t, dims, *, seed=0, threads=None, **more):
     t = t / scale_of(t)
     with parallel_region(threads):
-        return search(t.astype(np.float32), classical(t, dims), seed, **more)
+        return search(t.astype(np.float32), classical(t, dims + 1), seed, **more)
 
 
 # --- the same shape -------------------------------------------------------------------------------------------
@@ -237,10 +238,11 @@ def test_a_search_that_is_interrupted_goes_on_to_the_same_bits(matrix, tmp_path,
             raise KeyboardInterrupt
         return plain(pool, descents)
 
-    whole = searched(matrix(), 2, descents=4 * ROUND)
+    told = []
+    whole = searched(matrix(), 2, descents=4 * ROUND, on_progress=lambda count, _: told.append(count))
     monkeypatch.setattr(search_module._Pool, "_descend", descending)
     found, stops = found_in_parts(stop, tmp_path / "kept", t=matrix(), every=3600)
-    assert stops == (whole.evidence.starts + whole.evidence.hops) // ROUND - 1
+    assert stops == len(set(told)) - 1  # steps that descended
     assert (found.name, found.stress) == (whole.name, whole.stress)
     assert_array_equal(found.x, whole.x)
     assert found.evidence.as_dict() == whole.evidence.as_dict()
@@ -250,7 +252,7 @@ def test_a_search_tells_how_far_it_is():
     told = []
     searched(noise(), 2, descents=4 * ROUND, on_progress=lambda *so_far: told.append(so_far))
     assert told[0] == (ROUND, 4 * ROUND)
-    assert told[-1] == (4 * ROUND, 4 * ROUND)
+    assert told[-1] in ((4 * ROUND, 4 * ROUND), (4 * ROUND - 1, 4 * ROUND))  # with a second squeeze, or without
     assert told == sorted(told)
 
 
@@ -273,7 +275,8 @@ def test_starts_that_agree_end_the_search():
 def test_starts_that_do_not_agree_are_followed_by_hops():
     found = searched(squareform(np.random.default_rng(3).uniform(0, 1, 60 * 59 // 2)), 2, descents=4 * ROUND)
     assert not found.evidence.agree
-    assert found.evidence.starts == found.evidence.hops == 2 * ROUND
+    assert found.evidence.starts == 2 * ROUND
+    assert found.evidence.hops in (2 * ROUND, 2 * ROUND - 1)  # with a second squeeze, or without
     assert found.stress <= found.evidence.stresses.min()
 
 
@@ -290,18 +293,58 @@ def test_every_other_hop_puts_a_few_of_the_worst_points_elsewhere(monkeypatch):
     n = 100
     t = squareform(np.random.default_rng(3).uniform(0, 1, n * (n - 1) // 2))
     searched(t, 2, descents=2 * ROUND)
-    [(maps, errors), _], [_, hops] = ended, begun
+    [*ended, _], [*_, hops] = ended, begun
+    maps, errors = (np.concatenate(each) for each in zip(*ended, strict=True))
     best = maps[errors.argmin()]
     residual = (euclidean(best.T) - t / scale_of(t)) ** 2
     worst = np.argsort(-residual.sum(axis=1))[: 3 * round(MOVED * n)]
-    for k, x in enumerate(hops[: ROUND // 2]):
+    for k, x in enumerate(hops[: len(hops) // 2]):
         moved = np.flatnonzero((x != best).any(axis=0))
         assert moved.size == round(MOVED * n), k
         assert set(moved) <= set(worst)
         assert_allclose(np.linalg.norm(x[:, moved], axis=0), np.linalg.norm(best[:, moved], axis=0), rtol=1e-5)
     assert not np.array_equal(hops[0], hops[1])
-    for x in hops[ROUND // 2 :]:
+    for x in hops[len(hops) // 2 :]:
         assert_array_equal(x, best)
+
+
+def heavy_tails():
+    """Points of which some are far away: most starts leave one of these on the wrong side."""
+    return outliers(400)
+
+
+@pytest.mark.parametrize("matrix", [wine, heavy_tails])
+def test_seeds_agree_where_starts_do_not(matrix):
+    found = [searched(matrix(), 2, seed=seed, descents=descents_of(len(matrix()), 2, "default")) for seed in range(5)]
+    assert all(one.evidence.found < ENOUGH for one in found)
+    stresses = [one.stress for one in found]
+    assert max(stresses) <= 1.002 * min(stresses)
+
+
+def test_a_squeeze_is_for_starts_that_do_not_agree_and_a_long_one_where_it_may_pay(monkeypatch):
+    asked, plain = [], search_module.flattened
+
+    def noting(kernels, rows, x, dims, sweeps):
+        asked.append((x.shape[0] - dims, sweeps))
+        return plain(kernels, rows, x, dims, sweeps)
+
+    monkeypatch.setattr(search_module, "flattened", noting)
+    short, long = ((1, squeeze.sweeps) for squeeze in SQUEEZES)
+    searched(iris(), 2, descents=2 * ROUND)  # starts agree
+    assert asked == []
+    searched(heavy_tails(), 2, descents=2 * ROUND)  # a start alone, or a better map by the first squeeze
+    assert asked == [short, long]
+    for t, more in ((iris(), {"descents": 20, "starts": 20}), (noise(), {"descents": 1})):
+        searched(t, 2, **more)
+    searched(noise(), GUIDED_FROM, descents=4 * ROUND)
+    assert asked == [short, long]
+
+
+def test_large_matrices_are_not_squeezed():
+    short, long = SQUEEZES
+    assert search_module._squeezes(long.most_points) == [short, long]
+    assert search_module._squeezes(short.most_points) == [short]
+    assert search_module._squeezes(short.most_points + 1) == []
 
 
 def test_sweeps_alone_do_not_hop():
@@ -323,7 +366,7 @@ def test_one_descent_is_that_from_classical_scaling():
 def test_small_matrices_get_more_descents_and_the_dial_multiplies_them():
     by_size = [descents_of(n, 2, "default") for n in (10, 150, 300, 2000, 10**6)]
     assert by_size == sorted(by_size, reverse=True)
-    assert by_size[0] == 12 * ROUND
+    assert by_size[0] == 24 * ROUND
     assert by_size[-1] == ROUND
     for n in (10, 300, 2000):
         assert descents_of(n, 2, "quick") == 1
