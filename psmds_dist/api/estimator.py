@@ -89,10 +89,10 @@ class PatternSearchMDS(OnCluster):
         row. ``"auto"`` takes as many as ``effort`` says.
     effort : {"quick", "default", "best"}, default="default"
         How long to look for the best map where ``n_init`` is ``"auto"``. A search of ``"quick"`` is one start from
-        classical scaling; by default it has 8 to 96 descents, the more the smaller the matrix (as few as 2 from 5
-        components on): starts, which end early once half of them and at least three agree, and hops from the best map;
-        ``"best"`` has twenty times as many, and does not end early. Where each start is a whole solve there is one,
-        with ``"best"`` four.
+        classical scaling; by default it has 8 to 192 descents, the more the smaller the matrix (as few as 2 from 5
+        components on): starts, which end early once half of them and at least three agree, and hops from the best map
+        and from a map of classical scaling with an axis more that is squeezed flat; ``"best"`` has twenty times as
+        many, and does not end early. Where each start is a whole solve there is one, with ``"best"`` four.
     polish : bool or "auto", default="auto"
         Whether the solve ends with a quasi-Newton method (L-BFGS) that takes its map to a local minimum, in up to some
         hundred passes over the matrix. ``"auto"`` does up to 2,000 points and with ``effort="best"``, and takes eight

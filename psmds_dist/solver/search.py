@@ -3,7 +3,9 @@
 No start is right for all data: classical scaling misses what it cannot see, random starts fold, and both miss the
 swap of a few points. So a small matrix, on which a whole descent takes milliseconds, gets some of each kind, and then
 *hops* (basin hopping): the points of the best map are shaken by a search that begins with a large radius, and the
-result is kept where it is better. Threads share the starts of a round; what is found depends on none of them.
+result is kept where it is better. Where starts do not agree, a map with an axis more is squeezed flat as well
+(`psmds_dist.solver.lifting`), which often is better than all of them. Threads share the starts of a round; what is
+found depends on none of them.
 """
 
 from __future__ import annotations
@@ -192,7 +194,7 @@ class Found(NamedTuple):
 def descents_of(n: int, n_components: int, effort: str) -> int:
     """Descents that a search may have, starts and hops."""
     share = SHARES[effort]
-    fewest = FEWEST + ROUND // 2 * bool(_squeezes(n)) if n_components < GUIDED_FROM else 2
+    fewest = FEWEST + ROUND // 2 * len(_squeezes(n)) if n_components < GUIDED_FROM else 2
     usual = WORK / (n**3 * n_components)
     return max(1, round(share * min(MOST, max(fewest, usual))))
 

@@ -40,11 +40,11 @@ def test_a_start_for_all_points_searches_for_the_map_of_its_landmarks():
     among = LandmarkDissimilarities(cdist(points, points).astype(np.float32))
 
     def stresses(n_init, first):
-        found = [map_landmarks(among, 3, seed, n_init, InProcessExecutor(), first) for seed in range(3)]
+        found = [map_landmarks(among, 3, seed, n_init, InProcessExecutor(), first) for seed in range(5)]
         return [one.solution.stress.normalized_stress for one in found]
 
     searched, started = stresses(1, SEARCHED), stresses(3, CLASSICAL)
-    assert max(searched) <= 1.001 * min(searched)
+    assert np.median(searched) <= 1.0005 * min(searched)
     assert max(searched) < min(started)
     assert np.median(started) > 1.002 * max(searched)
 
