@@ -17,8 +17,8 @@ from landmarks.selection import choose
 from landmarks.solver.evaluate import ValidationStress, estimate_stress, judge_of, said_of, set_aside, without
 from landmarks.solver.memory import FitPlan, plan_fit
 from landmarks.solver.multilevel import (
-    CLASSICAL,
     SEARCHED,
+    SQUEEZED,
     LandmarkDissimilarities,
     LandmarkEmbedding,
     among_landmarks,
@@ -227,7 +227,7 @@ def _mapped(inputs: FitInputs) -> tuple[LandmarkDissimilarities, LandmarkEmbeddi
     )
     inputs.context.tell(StageEvent("landmarks"))
     near = inputs.context.executor if isinstance(inputs.context.executor, InProcessExecutor) else InProcessExecutor()
-    first = SEARCHED if config.passing else CLASSICAL
+    first = SEARCHED if config.passing else SQUEEZED
     mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, first)
     inputs.clock.end("landmarks")
     return among, mapped

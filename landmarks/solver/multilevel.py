@@ -22,6 +22,8 @@ from psmds_dist.data.sources import ArrayRows
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import refuse_tiny
 from psmds_dist.kernels.jit import parallel_region
+from psmds_dist.kernels.pairs import PLAIN_KERNELS
+from psmds_dist.solver.lifting import flattened
 from psmds_dist.solver.search import descents_of, search
 from psmds_dist.solver.solve import Solution, solve
 from psmds_dist.utils.blas import one_thread
@@ -32,8 +34,11 @@ CHEAP = 1e-2
 So does that of any start, where its map is extended and then moves as a whole.
 """
 
+SWEEPS = 60
+"""Sweeps that squeeze a map flat."""
+
 MIN_COARSE = 300
-"""Fewest landmarks that classical scaling maps, where there are as many."""
+"""Fewest landmarks whose map is squeezed, where there are as many."""
 
 MOST_SEARCHED = 1000
 """Most landmarks that a search maps."""
@@ -57,6 +62,11 @@ class LandmarkDissimilarities:
         size = len(self.values)
         squares = float(np.einsum("rs,rs->", self.values, self.values, dtype=np.float64))  # no array of them is made
         return math.sqrt(squares / (size * (size - 1)))
+
+    @property
+    def units(self) -> Rows:
+        """Dissimilarities as multiples of the scale, in float32."""
+        return (self.values / self.scale).astype(np.float32)
 
     @property
     def mean_squares(self) -> Floats:
@@ -156,12 +166,15 @@ def _starts(
     return sorted(found, key=lambda start: start.stress.mse)
 
 
-def _classical(part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor) -> Floats:
-    return classical(part.values, n_components)
+def _squeezed(part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor) -> Floats:
+    values = part.units
+    with parallel_region(executor.threads):
+        x = flattened(PLAIN_KERNELS, values, classical(values, n_components + 1).T, n_components, SWEEPS)
+    return np.ascontiguousarray(x.T) * part.scale
 
 
 def _searched(part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor) -> Floats:
-    values = (part.values / part.scale).astype(np.float32)
+    values = part.units
     x = classical(values, n_components + 1)
     with parallel_region(executor.threads):
         found = search(values, x, seed, descents=descents_of(len(x), n_components, "default"))
@@ -187,8 +200,8 @@ class FirstMap:
     radius: float
 
 
-CLASSICAL = FirstMap(_classical, lambda size: max(min(MIN_COARSE, size), size // 2), radius=0.25)
-"""Classical scaling of half of the landmarks."""
+SQUEEZED = FirstMap(_squeezed, lambda size: max(min(MIN_COARSE, size), size // 2), radius=0.25)
+"""Classical scaling of half of the landmarks with an axis more, which is squeezed flat."""
 
 SEARCHED = FirstMap(_searched, lambda size: min(size, MOST_SEARCHED), radius=0.05)
 """The best map of a search, among whose starts is classical scaling. It takes several times as long, and is for fits

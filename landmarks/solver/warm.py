@@ -14,9 +14,9 @@ from psmds_dist.kernels.warm import warm_up_gradients, warm_up_search, warm_up_s
 def warm_up_landmarks(n_components: int, dtype: str, *, searches: bool = False) -> None:
     """Compile what a landmark fit will call, on a simplex; where it searches, that as well."""
     warm_up_solver(n_components, dtype, n_components, SolverConfig(n_components=n_components).guided)
+    warm_up_gradients(n_components, "float32", arithmetic=("float32", *["float64"] * searches))
     if searches:
         warm_up_search(n_components)
-        warm_up_gradients(n_components, "float32", few=True)
     size = n_components + 2
     frame = PlacementModel.of(np.eye(size, n_components), 1.0)
     rows = np.ones((2, size), dtype)

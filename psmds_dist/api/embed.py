@@ -95,8 +95,9 @@ def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None
     dims, dtype = config.n_components, source.dtype.name
     executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided, config.rule))
     if config.polishes(source.n) or config.eases(source.n):
-        few = config.polishes(source.n) and not config.polishes_fully(source.n)
-        executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule, few=few))
+        few = config.polishes(source.n) and not config.polishes_fully(source.n)  # which float32 is enough for
+        arithmetic = {dtype, "float64"} if few else {"float64"}
+        executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule, arithmetic))
 
 
 CERTIFICATE_MISSING = (

@@ -73,7 +73,8 @@ class SearchStart:
         """Compile what finding the start calls, in this process."""
         warm_up_multiply("float32")
         warm_up_search(config.n_components, config.rule)
-        warm_up_gradients(config.n_components, "float32", config.rule, few=config.rule.plain)
+        arithmetic = ("float32", "float64") if config.rule.plain else ("float64",)
+        warm_up_gradients(config.n_components, "float32", config.rule, arithmetic)
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
         """What a solve needs that begins here."""

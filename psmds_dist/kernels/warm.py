@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -69,12 +70,14 @@ def warm_up_multiply(dtype: str) -> None:
         multiply_squares(np.zeros((4, 4), dtype), points, points, np.zeros((1, 4)))
 
 
-def warm_up_gradients(n_components: int, dtype: str, rule: PairRule = PLAIN, *, few: bool = False) -> None:
-    """Compile what the polish calls, on a matrix of four points; one of few steps may do with the type of the rows."""
+def warm_up_gradients(
+    n_components: int, dtype: str, rule: PairRule = PLAIN, arithmetic: Collection[str] = ("float64",)
+) -> None:
+    """Compile what polishes and sweeps call, on a matrix of four points, for the types of their arithmetic."""
     kernels, points, x = _kernels_of(rule), np.arange(4), np.zeros((n_components, 4))
     with parallel_region():
-        for arithmetic in {dtype, "float64"} if few else {"float64"}:
-            kernels.row_gradients(_rows_of(rule, dtype), points, points, x.astype(arithmetic))
+        for number in arithmetic:
+            kernels.row_gradients(_rows_of(rule, dtype), points, points, x.astype(number))
 
 
 def warm_up_rating(dtype: str) -> None:
