@@ -340,6 +340,32 @@ def test_a_squeeze_is_for_starts_that_do_not_agree_and_a_long_one_where_it_may_p
     assert asked == [short, long]
 
 
+@pytest.mark.parametrize(("gain", "waits"), [(0.0, False), (0.001, True), (0.01, False)])
+def test_a_squeezed_map_that_is_little_better_waits_while_others_hop(gain, waits, monkeypatch):
+    """Its hops succeed less often; where they would have begun is known after a resume as well."""
+    t = noise()
+    rows, flat = (t / scale_of(t)).astype(np.float32), classical(t, 3)
+    with parallel_region():
+        pool = search_module._Pool(rows, 0, 2)
+        pool.start(flat, range(4), settles=False)
+    best, before = pool.best, pool.stress
+
+    def descending(descents):
+        if gain:
+            pool.best, pool.stress = descents[0]._replace(name="squeezed"), (1 - gain) * before
+
+    monkeypatch.setattr(pool, "_descend", descending)
+    with parallel_region():
+        pool.squeeze(flat, SQUEEZES[0])
+    assert pool.pays == (gain == 0.01)
+    assert (pool.best is best) == (waits or not gain)
+    again = search_module._Pool(rows, 0, 2)
+    again.restore(pool.as_arrays())
+    again.recall()
+    assert again.stress == pytest.approx((1 - gain) * before)
+    assert_array_equal(again.best.x, pool.aside[0][1] if waits else pool.best.x)
+
+
 def test_large_matrices_are_not_squeezed():
     short, long = SQUEEZES
     assert search_module._squeezes(long.most_points) == [short, long]
