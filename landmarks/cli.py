@@ -16,6 +16,7 @@ from psmds_dist.cli.options import (
     GraphOptions,
     InputPath,
     RunOptions,
+    StorePath,
     TargetOptions,
     accept,
     option,
@@ -140,7 +141,7 @@ class MapOptions:
 
 @main.command()
 @click.argument("source", metavar="INPUT", type=InputPath())
-@click.argument("target", type=click.Path())
+@click.argument("target", type=StorePath())
 @accept(MapOptions, "map_")
 @accept(LandmarkOptions, "chosen")
 @accept(GraphOptions, "graph")
@@ -309,7 +310,7 @@ def list_landmarks(model: str, ids: bool) -> None:
 
 @main.command()
 @click.argument("source", metavar="INPUT", type=InputPath())
-@click.argument("target", type=click.Path())
+@click.argument("target", type=StorePath())
 @accept(LandmarkOptions, "chosen")
 @accept(GraphOptions, "graph")
 @accept(TargetOptions, "output")

@@ -262,6 +262,11 @@ def _classes(labels: Any, n: int, ids: Sequence[str] | None) -> Ints:
     kinds, codes = np.unique(labels_for(labels, n, ids), return_inverse=True)
     if kinds.size < 2:
         raise InputError(f"labels are all {kinds[0]!s}, which says nothing about neighborhoods: leave them out.")
+    if kinds.size == n or (kinds.dtype.kind == "f" and kinds.size > n // 2):
+        raise InputError(
+            f"labels name {kinds.size} classes for {n} points, but neighborhoods are compared by classes that points "
+            "share: give each point its class (of a table the last column is taken)."
+        )
     return codes.astype(np.int64)
 
 

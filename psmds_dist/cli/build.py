@@ -15,6 +15,7 @@ from psmds_dist.cli.options import (
     GEODESIC,
     ClusterOptions,
     GraphOptions,
+    StorePath,
     TargetOptions,
     accept,
     disconnected_option,
@@ -39,7 +40,7 @@ UNNAMED = "the points have no names (--ids FILE gives them)"
 
 @click.command()
 @click.argument("points", type=click.Path(exists=True))
-@click.argument("target", type=click.Path())
+@click.argument("target", type=StorePath())
 @metric_option(default="euclidean", show_default=True)
 @accept(GraphOptions, "graph")
 @dtype_option
@@ -106,7 +107,7 @@ def _note_left_out(source: Geodesics, output: TargetOptions) -> None:
 
 @click.command()
 @click.argument("matrix", type=click.Path())
-@click.argument("target", type=click.Path())
+@click.argument("target", type=StorePath())
 @format_option
 @click.option(
     "--similarity",

@@ -14,6 +14,7 @@ from psmds_dist.cli.options import (
     RegionOptions,
     RuleOptions,
     RunOptions,
+    StorePath,
     accept,
     disconnected_option,
     format_option,
@@ -121,7 +122,7 @@ class SolverOptions:
 
 @click.command()
 @click.argument("matrix", type=click.Path())
-@click.argument("target", type=click.Path())
+@click.argument("target", type=StorePath())
 @format_option
 @accept(SolverOptions, "solver")
 @accept(RuleOptions, "pairs")

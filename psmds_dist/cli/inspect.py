@@ -63,7 +63,8 @@ class MeasureOptions:
     labels: str | None = option(
         "--labels",
         type=click.Path(exists=True, dir_okay=False),
-        help="Class of each point, for hit and score of neighborhoods: one per line, or .csv/.tsv/.npy.",
+        help="Class of each point, for hit and score of neighborhoods: one per line, .npy, or the last column of a "
+        ".csv/.tsv whose first column names the points.",
     )
     truth: str | None = option(
         "--truth", type=click.Path(exists=True, dir_okay=False), help="Known coordinates, in a file as those of RESULT."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -31,6 +32,21 @@ GEODESIC = "geodesic"
 
 SAMPLE_ROWS = click.IntRange(20)
 """Rows of a sample: `core.config.MIN_SAMPLE`, which is not imported for a help text, as it takes NumPy."""
+
+
+FILES = {".npy", ".npz", ".csv", ".tsv", ".txt", ".json", ".parquet", ".h5", ".hdf5", ".h5ad", ".png", ".svg", ".pdf"}
+"""Endings of files that are no Zarr stores."""
+
+
+class StorePath(click.Path):
+    """A path or URL where a Zarr store is to be written, not one that looks like that of another file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or fail with a message."""
+        if os.path.splitext(str(value))[1].lower() in FILES and not os.path.exists(value):
+            advice = "end its name in .zarr (psmds export and psmds plot write files from there)"
+            self.fail(f"{value} would be a Zarr store, which is a directory: {advice}.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Positive(click.FloatRange):

@@ -27,7 +27,8 @@ class PictureOptions:
     color: str | None = option(
         "--color",
         type=click.Path(exists=True, dir_okay=False),
-        help="Label or value of each point: one per line, or .csv/.tsv/.npy.",
+        help="Label or value of each point: one per line, .npy, or the last column of a .csv/.tsv whose first column "
+        "names the points.",
     )
     categorical: bool = option("--categorical", is_flag=True, help="Draw all numbers as classes.")
     X: str | None = option(

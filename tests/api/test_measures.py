@@ -152,6 +152,8 @@ def test_a_sample_of_all_rows_is_exact(found):
         ({"sample": 5}, "sample must be a whole number of at least 20, not 5"),
         ({"labels": LABELS[1:]}, r"labels must hold one label for each of 240 points, not an array of shape \(239,\)"),
         ({"labels": ["one"] * N}, "labels are all one"),
+        ({"labels": [f"p{k}" for k in range(N)]}, f"labels name {N} classes for {N} points"),
+        ({"labels": np.r_[np.linspace(0, 1, N - 1), 0]}, f"labels name {N - 1} classes for {N} points"),
         ({"labels": [None, *LABELS[1:]]}, "labels has no label for 1 points, first for point 0"),
         ({"labels": np.ma.masked_equal(np.arange(N), 3)}, "labels has masked entries"),
         ({"labels": "nowhere.txt"}, "file of labels nowhere.txt does not exist"),

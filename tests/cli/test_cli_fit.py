@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 from scipy.spatial.distance import pdist, squareform
 
@@ -93,3 +94,13 @@ def test_a_damaged_store_is_a_sentence(place):
     chunks[0].write_bytes(chunks[0].read_bytes()[:100])
     assert "d.zarr" in refused("fit", "d.zarr", "m.zarr")
     assert not Path("m.zarr").exists()
+
+
+@pytest.mark.parametrize("target", ["map.csv", "map.NPY"])
+def test_a_target_with_the_ending_of_another_file_is_refused(target, place):
+    told = f"{target} would be a Zarr store, which is a directory: end its name in .zarr"
+    for command in (("fit", "square.npy"), ("ingest", "square.npy"), ("landmarks", "fit", "points.npy")):
+        assert told in refused(*command, target)
+        assert not (place / target).exists()
+    (place / target).touch()
+    assert "exists" in refused("fit", "square.npy", target)

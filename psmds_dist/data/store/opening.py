@@ -236,9 +236,12 @@ def _open(path: str | os.PathLike[str]) -> zarr.Array[Any] | zarr.Group:
         if os.path.isfile(place) and not begins_with(place, NPY):
             raise other_format(place) from None
         os.path.abspath(place)  # raises where the working directory of a relative path has been removed
-        there = "is not a Zarr store" if os.path.exists(place) else "does not exist"
-        advice = "turn other files into a store with `psmds ingest`"
-        raise InputError(f"{place} {there}; give a Zarr array or group, or {advice}.") from None
+        if not os.path.exists(place):
+            raise InputError(f"{place} does not exist; give a Zarr array or group, or a file of a matrix.") from None
+        raise InputError(
+            f"{place} is not a Zarr store; give a Zarr array or group, or turn other files into a store with "
+            "`psmds ingest`."
+        ) from None
     except ImportError as error:  # zarr leaves remote stores to packages of their own
         raise InputError(f"{place} cannot be reached from here: {error}; or copy it to a disk.") from None
     except ZARR_ERRORS as error:
