@@ -34,7 +34,7 @@ SAMPLE_ROWS = click.IntRange(20)
 """Rows of a sample: `core.config.MIN_SAMPLE`, which is not imported for a help text, as it takes NumPy."""
 
 
-FILES = {".npy", ".npz", ".csv", ".tsv", ".txt", ".json", ".parquet", ".h5", ".hdf5", ".h5ad", ".png", ".svg", ".pdf"}
+FILES = {".npy", ".npz", ".csv", ".tsv", ".txt", ".json", ".parquet", ".h5", ".hdf5", ".h5ad"}
 """Endings of files that are no Zarr stores."""
 
 
@@ -44,7 +44,7 @@ class StorePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path, or fail with a message."""
         if os.path.splitext(str(value))[1].lower() in FILES and not os.path.exists(value):
-            advice = "end its name in .zarr (psmds export and psmds plot write files from there)"
+            advice = "end its name in .zarr (psmds export writes other files from there)"
             self.fail(f"{value} would be a Zarr store, which is a directory: {advice}.", param, ctx)
         return super().convert(value, param, ctx)
 

@@ -5,7 +5,7 @@ they hand over Euclidean distances instead.
 """
 
 import pickle
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 
 import numpy as np
@@ -87,8 +87,9 @@ def distances_for_kernels(monkeypatch):
 @pytest.mark.usefixtures("distances_for_kernels")
 @parametrize_with_checks(ESTIMATORS)
 def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
-    fails = check.func.__name__ in expected(estimator)  # not by xfail: pytest parses scikit-learn for each traceback
-    with pytest.raises((AssertionError, InputError)) if fails else nullcontext():
+    reason = expected(estimator).get(check.func.__name__)  # not by xfail: pytest parses scikit-learn for each traceback
+    fails = suppress(AssertionError) if reason is PLACED else pytest.raises((AssertionError, InputError))
+    with fails if reason else nullcontext():  # points that are placed may well be where fit has them
         check(estimator)
 
 
