@@ -136,7 +136,8 @@ def map_landmarks(
         raise InputError(f"{size} landmarks are too few for {n_components} dimensions.")
     which = _coarse(among, seed, first.count(size))
     part = among if which.size == size else among.part(which)
-    starts = _starts(part, first.find(part, n_components, seed, executor), first.radius, seed, n_init, executor)
+    begins = _begins(part, n_components, seed, first, executor)
+    starts = _starts(part, begins, first.radius, seed, n_init, executor)
     found = starts[0] if part is among else _extended(among, which, starts[0], executor)
     if found.stress.normalized_stress < EXACT:
         found = _exactly(partial(_run, among, executor), found, among, n_components, seed)
@@ -177,24 +178,24 @@ def _mse(found: Solution) -> float:
     return found.stress.mse
 
 
-def _squeezed(
-    part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor
-) -> Sequence[Floats]:
+def _begins(
+    part: LandmarkDissimilarities, n_components: int, seed: int, first: FirstMap, executor: InProcessExecutor
+) -> list[Floats]:
+    """Coordinates to begin with, from classical scaling with an axis more."""
     values = part.units
     x = classical(values, n_components + 1)
     with parallel_region(executor.threads):
-        squeezed = flattened(PLAIN_KERNELS, values, x.T, n_components, SWEEPS)
-    return [np.ascontiguousarray(one) * part.scale for one in (squeezed.T, x[:, :n_components])]
+        found = first.find(values, x, seed)
+    return [np.ascontiguousarray(one) * part.scale for one in found]
 
 
-def _searched(
-    part: LandmarkDissimilarities, n_components: int, seed: int, executor: InProcessExecutor
-) -> Sequence[Floats]:
-    values = part.units
-    x = classical(values, n_components + 1)
-    with parallel_region(executor.threads):
-        found = search(values, x, seed, descents=descents_of(len(x), n_components, "default"))
-    return [found.x * part.scale]
+def _squeezed(values: Rows, x: Floats, seed: int) -> Sequence[Floats]:
+    dims = x.shape[1] - 1
+    return flattened(PLAIN_KERNELS, values, x.T, dims, SWEEPS).T, x[:, :dims]
+
+
+def _searched(values: Rows, x: Floats, seed: int) -> Sequence[Floats]:
+    return (search(values, x, seed, descents=descents_of(len(x), x.shape[1] - 1, "default")).x,)
 
 
 @dataclass(frozen=True)
@@ -204,14 +205,15 @@ class FirstMap:
     Attributes
     ----------
     find : callable
-        Finds their coordinates, or some to choose from.
+        Finds coordinates to choose from, of their dissimilarities and their map by classical scaling with an axis more,
+        both as multiples of the scale, and a seed.
     count : callable
         How many they are, of how many.
     radius : float
         First radius of the solve that begins there, as a share of its root mean square residual.
     """
 
-    find: Callable[[LandmarkDissimilarities, int, int, InProcessExecutor], Sequence[Floats]]
+    find: Callable[[Rows, Floats, int], Sequence[Floats]]
     count: Callable[[int], int]
     radius: float
 

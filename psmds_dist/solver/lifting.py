@@ -1,9 +1,9 @@
 """Maps from one dimension more: points pass each other along an axis that is squeezed to nothing.
 
-In few dimensions a point cannot get past others without a higher error on its way, so that a map keeps the arrangement
-that it began with. With an axis more it can. A map of all these axes settles by majorization (the Guttman transform of
-SMACOF); then its last axis shrinks a little after each sweep, until the map is flat. What it lands in is nearly the
-best map of digits, wine or breast cancer, where most random starts end 1 to 5 % above it.
+In few dimensions the error rises where a point passes others, so that a descent ends in the basin that it began in.
+With an axis more points pass each other freely. A map of all these axes settles by majorization (the Guttman transform
+of SMACOF); then its last axis shrinks a little after each sweep, until the map is flat. That is nearly the best map of
+digits, wine or breast cancer, where most random starts end 1 to 5 % above it.
 """
 
 from __future__ import annotations
