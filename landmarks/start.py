@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from landmarks.panel.data import USUAL, MatrixData
+from landmarks.panel.data import MatrixData
 from landmarks.solver.cost import start_stages
 from landmarks.solver.fit import fit
 from landmarks.solver.memory import fit_memory
@@ -23,6 +23,13 @@ from psmds_dist.data.paired import as_matrix
 from psmds_dist.executor import InProcessExecutor
 from psmds_dist.planning.cost import Job, Rates, Stage
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage
+
+STARTING = 2000
+"""Landmarks, where there are as many points. Which ones they are decides the basin of the map: that of 1,000 is another
+one for one seed of ten on handwritten digits (0.5 % worse), images and clusters, that of 2,000 for none."""
+
+FIRST_RADIUS = 0.5
+"""First radius of the solve, as a share of that of a refinement: the start is that good."""
 
 
 class LandmarkStart:
@@ -46,7 +53,7 @@ class LandmarkStart:
         near = executor if executor.in_process else InProcessExecutor()
         settings = LandmarkConfig(
             n_components=config.n_components,
-            n_landmarks=min(USUAL, source.n),
+            n_landmarks=min(STARTING, source.n),
             n_init=1,
             seed=config.seed,
             evaluate=False,
@@ -57,11 +64,11 @@ class LandmarkStart:
             found = fit(data.trusted(), settings, near, memory_limit=memory_limit)
         except InputError:  # may come of damaged rows, which are reported where checksums are tested
             found = fit(data, settings, near, memory_limit=memory_limit)
-        return Start(found.embedding, polish_radius(found.residual_rms, found.frame.scale))
+        return Start(found.embedding, FIRST_RADIUS * polish_radius(found.residual_rms, found.frame.scale))
 
     def warm_up(self, config: SolverConfig, dtype: str, executor: Executor) -> None:
         """Compile what finding the start calls, in this process."""
-        warm_up_landmarks(config.n_components, dtype, searches=True)
+        warm_up_landmarks(config.n_components, dtype)
 
     def memory(self, solve: MemoryRequirement, dims: int, workers: int, *, here: bool) -> MemoryRequirement:
         """What the solve needs, or the landmarks before it: their fit plans its memory again, with what it knows then.
@@ -69,7 +76,7 @@ class LandmarkStart:
         Rows of a solve may take two bytes a number, but not those of landmarks; points may have names.
         """
         n, wide = solve.rows.layout.n, max(solve.rows.itemsize, np.dtype(np.float32).itemsize)
-        fit = fit_memory(RowStorage(Layout(n, min(USUAL, n)), wide), dims, named=True, of_matrix=True)
+        fit = fit_memory(RowStorage(Layout(n, min(STARTING, n)), wide), dims, named=True, of_matrix=True)
         remedies = (*solve.remedies, "begin at random (--init random)")
         return replace(solve, apart=max(solve.apart, fit.min_limit), remedies=remedies)
 
@@ -79,7 +86,7 @@ class LandmarkStart:
 
     def stages(self, job: Job, rates: Rates) -> list[Stage]:
         """What finding the start takes."""
-        return start_stages(job, rates, min(USUAL, job.n))
+        return start_stages(job, rates, min(STARTING, job.n))
 
 
 start = LandmarkStart()

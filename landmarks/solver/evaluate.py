@@ -9,7 +9,7 @@ import numpy as np
 
 from landmarks.evaluation import COLUMNS, ROWS, HeldOut, StressEstimate, estimate
 from landmarks.selection import LandmarkStream
-from landmarks.solver.multilevel import SQUEEZED, LandmarkDissimilarities, map_landmarks
+from landmarks.solver.multilevel import LandmarkDissimilarities, map_landmarks
 from landmarks.solver.placement import place
 from landmarks.solver.types import CurvePoint, Data, FitInputs, LandmarkConfig
 from psmds_dist.core.rng import generator
@@ -108,7 +108,7 @@ def _with_fewer(
 ) -> StressEstimate:
     """Stress of the held-out pairs when some of the landmarks are used; ``rows`` are those of the held-out points."""
     part, points = among.part(columns), held_out.points
-    found = map_landmarks(part, config.n_components, config.seed, n_init, InProcessExecutor(), SQUEEZED)
+    found = map_landmarks(part, config.n_components, config.seed, n_init, InProcessExecutor())
     frame = part.frame(found.solution.embedding, config.closed_form)
     with parallel_region():
         x = place(np.ascontiguousarray(rows[:, columns]), np.arange(points.size), frame)[0]

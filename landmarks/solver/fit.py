@@ -17,8 +17,6 @@ from landmarks.selection import choose
 from landmarks.solver.evaluate import ValidationStress, estimate_stress, judge_of, said_of, set_aside, without
 from landmarks.solver.memory import FitPlan, plan_fit
 from landmarks.solver.multilevel import (
-    SEARCHED,
-    SQUEEZED,
     LandmarkDissimilarities,
     LandmarkEmbedding,
     among_landmarks,
@@ -179,9 +177,7 @@ def _attach(panel: RowSource, names: PanelEntries, config: LandmarkConfig, conte
 
 
 def _fit_panel(inputs: FitInputs, judge: ValidationStress | None, check: InputCheck | None) -> LandmarkFit:
-    inputs.context.executor.warm_up(
-        partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name, searches=inputs.config.passing)
-    )
+    inputs.context.executor.warm_up(partial(warm_up_landmarks, inputs.config.n_components, inputs.panel.dtype.name))
     inputs.clock.leave_out()
     among, mapped = _mapped(inputs)
     frame, found = _placed(inputs, among, mapped)
@@ -227,8 +223,7 @@ def _mapped(inputs: FitInputs) -> tuple[LandmarkDissimilarities, LandmarkEmbeddi
     )
     inputs.context.tell(StageEvent("landmarks"))
     near = inputs.context.executor if isinstance(inputs.context.executor, InProcessExecutor) else InProcessExecutor()
-    first = SEARCHED if config.passing else SQUEEZED
-    mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near, first)
+    mapped = map_landmarks(among, config.n_components, config.seed, config.n_init, near)
     inputs.clock.end("landmarks")
     return among, mapped
 

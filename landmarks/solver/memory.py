@@ -27,8 +27,8 @@ from psmds_dist.planning.memory import (
     worker_share,
 )
 
-PAIR_BYTES = 40
-"""Bytes for each pair of landmarks while their dissimilarities are checked, transposed, averaged and squared."""
+PAIR_COPIES = 5
+"""Numbers for each pair of landmarks while their dissimilarities are checked, transposed, averaged and mapped."""
 
 EVALUATION_ROWS = 100
 """Rows of a matrix that are read for the evaluation."""
@@ -78,7 +78,12 @@ def fit_memory(
             "names": NAME_BYTES * n * named,
         }
         pieces = min(PIECE_BYTES, EVALUATION_ROWS * n * panel.itemsize) if of_matrix else 0
-        apart = FLOAT64_BYTES * n * (4 * dims + 5) + NAME_BYTES * n * named + PAIR_BYTES * size**2 + pieces
+        apart = (
+            FLOAT64_BYTES * n * (4 * dims + 5)
+            + NAME_BYTES * n * named
+            + PAIR_COPIES * panel.itemsize * size**2
+            + pieces
+        )
     else:
         parts = {
             "places and residuals": FLOAT64_BYTES * worker_share(n, workers) * (2 * placed(dims) + 1),

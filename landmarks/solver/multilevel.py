@@ -1,9 +1,9 @@
-"""Maps of the landmarks from coarse to fine: several cheap starts on a part of them, the best one taken to all."""
+"""Maps of the landmarks from coarse to fine: several starts on a part of them, the best one taken to all."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -14,8 +14,9 @@ from landmarks.panel.check import PanelEntries, refuse_huge
 from landmarks.selection import LandmarkStream
 from landmarks.solver.placement import EXACT, FLOOR, ROUGH, PlacementModel, mutual_errors, place
 from landmarks.solver.refine import polish_config
+from psmds_dist.api.search import classical_of
 from psmds_dist.core.config import SolverConfig
-from psmds_dist.core.rng import generator
+from psmds_dist.core.rng import RandomStream, generator
 from psmds_dist.core.sources import RowSource
 from psmds_dist.core.types import Floats, InputError, Ints, Rows, StopReason
 from psmds_dist.data.sources import ArrayRows
@@ -23,10 +24,9 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.ingest.check import refuse_tiny
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.pairs import PLAIN_KERNELS
-from psmds_dist.solver.lifting import flattened
+from psmds_dist.solver.lifting import flattened, lifted
 from psmds_dist.solver.search import descents_of, search
 from psmds_dist.solver.solve import Solution, solve
-from psmds_dist.utils.blas import one_thread
 
 CHEAP = 1e-2
 """The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance.
@@ -34,15 +34,18 @@ CHEAP = 1e-2
 So does that of any start, where its map is extended and then moves as a whole.
 """
 
-SWEEPS = 200
-"""Sweeps that squeeze a map flat. After 60 of them landmarks with heavy tails have up to 3 % more stress than from
-classical scaling alone; after 200 hardly any has, and most have less."""
+SWEEPS = 100
+"""Sweeps that squeeze a map flat."""
 
-MIN_COARSE = 300
-"""Fewest landmarks whose map is squeezed, where there are as many."""
+MOST_SQUEEZED = 2000
+"""Most landmarks whose map is squeezed; others are placed against them, and all settle."""
 
-MOST_SEARCHED = 1000
-"""Most landmarks that a search maps."""
+MOST_SEARCHED = 300
+"""Most landmarks that are searched, in 50 ms. That is for few data: of answers on a scale and of points at a few places
+the squeezed map is up to 0.7 and 1.7 % worse."""
+
+NEAR = 0.1
+"""First radius of the solve that settles a map, as a share of its root mean square residual."""
 
 THIN = 0.1
 """Spread of nearly exact landmarks along an axis, as a share of the scale, below which they may not need it."""
@@ -128,129 +131,85 @@ def map_landmarks(
     seed: int,
     n_init: int,
     executor: InProcessExecutor,
-    first: FirstMap,
 ) -> LandmarkEmbedding:
     """Embed landmarks: starts on a part of them, the best one taken to all; nearly exact data to more digits."""
     size = len(among.values)
     if size <= n_components:
         raise InputError(f"{size} landmarks are too few for {n_components} dimensions.")
-    which = _coarse(among, seed, first.count(size))
+    which = _some(among, seed, MOST_SQUEEZED)
     part = among if which.size == size else among.part(which)
-    begins = _begins(part, n_components, seed, first, executor)
-    starts = _starts(part, begins, first.radius, seed, n_init, executor)
+    starts = _starts(part, SolverConfig(n_components, seed=seed), n_init, executor)
     found = starts[0] if part is among else _extended(among, which, starts[0], executor)
     if found.stress.normalized_stress < EXACT:
         found = _exactly(partial(_run, among, executor), found, among, n_components, seed)
     return LandmarkEmbedding(found, agreement([start.embedding for start in starts]))
 
 
-def _coarse(among: LandmarkDissimilarities, seed: int, count: int) -> Ints:
-    """Landmarks that the starts are made for."""
+def _some(among: LandmarkDissimilarities, seed: int, most: int) -> Ints:
+    """Landmarks that stand for all, at most so many of them."""
     size = len(among.values)
-    which = np.sort(generator(seed, LandmarkStream.COARSE_LANDMARKS).permutation(size)[:count])
+    which = np.sort(generator(seed, LandmarkStream.COARSE_LANDMARKS).permutation(size)[:most])
     return which if among.values[np.ix_(which, which)].any() else np.arange(size)
 
 
 def _starts(
-    part: LandmarkDissimilarities,
-    begins: Sequence[Floats],
-    share: float,
-    seed: int,
-    n_init: int,
-    executor: InProcessExecutor,
+    part: LandmarkDissimilarities, config: SolverConfig, n_init: int, executor: InProcessExecutor
 ) -> list[Solution]:
-    """Maps from several starts, the best first: the better one of given coordinates, the others from random ones.
-
-    The first radius at the given ones is a ``share`` of their root mean square residual.
-    """
-    found = [_run(part, executor, _near(part, begin, share, seed), start=begin) for begin in begins]
-    far = SolverConfig(begins[0].shape[1], radius=part.scale, eps=CHEAP)
-    random = [_run(part, executor, replace(far, seed=seed + k)) for k in range(1, n_init)]
+    """Maps from several starts, the best first: the better of a squeezed and a searched one, the others random."""
+    begins = (begin(part, config, executor) for begin in (_squeezed, _searched))
+    found = [_run(part, executor, _near(part, begin, config), start=begin) for begin in begins]
+    far = replace(config, radius=part.scale, eps=CHEAP)
+    random = [_run(part, executor, replace(far, seed=config.seed + k)) for k in range(1, n_init)]
     return sorted([min(found, key=_mse), *random], key=_mse)
-
-
-def _near(part: LandmarkDissimilarities, begin: Floats, share: float, seed: int) -> SolverConfig:
-    residual = math.sqrt(float(mutual_errors(part.values, begin).sum())) / len(begin)
-    return SolverConfig(begin.shape[1], radius=max(share * residual, FLOOR * part.scale), seed=seed)
 
 
 def _mse(found: Solution) -> float:
     return found.stress.mse
 
 
-def _begins(
-    part: LandmarkDissimilarities, n_components: int, seed: int, first: FirstMap, executor: InProcessExecutor
-) -> list[Floats]:
-    """Coordinates to begin with, from classical scaling with an axis more."""
-    values = part.units
-    x = classical(values, n_components + 1)
+def _near(part: LandmarkDissimilarities, begin: Floats, config: SolverConfig) -> SolverConfig:
+    residual = math.sqrt(float(mutual_errors(part.values, begin).sum())) / len(begin)
+    return replace(config, radius=max(NEAR * residual, FLOOR * part.scale))
+
+
+def _squeezed(part: LandmarkDissimilarities, config: SolverConfig, executor: InProcessExecutor) -> Floats:
+    """Map by classical scaling, with an axis of noise that is squeezed flat."""
+    rows, dims = part.units, config.n_components
+    classical = classical_of(rows, dims, config, executor)
+    x = lifted(classical.T, generator(config.seed, RandomStream.LIFT))
     with parallel_region(executor.threads):
-        found = first.find(values, x, seed)
-    return [np.ascontiguousarray(one) * part.scale for one in found]
+        flat = flattened(PLAIN_KERNELS, rows, x, dims, SWEEPS)
+    return np.ascontiguousarray(flat.T) * part.scale
 
 
-def _squeezed(values: Rows, x: Floats, seed: int) -> Sequence[Floats]:
-    dims = x.shape[1] - 1
-    return flattened(PLAIN_KERNELS, values, x.T, dims, SWEEPS).T, x[:, :dims]
+def _searched(part: LandmarkDissimilarities, config: SolverConfig, executor: InProcessExecutor) -> Floats:
+    """The best map of a search on a few, and the others placed against them."""
+    which = _some(part, config.seed, MOST_SEARCHED)
+    few, dims = part.part(which), config.n_components
+    rows, descents = few.units, descents_of(which.size, dims, "default")
+    classical = classical_of(rows, dims + 1, config, executor)
+    with parallel_region(executor.threads):
+        found = search(rows, classical, config.seed, descents=descents)
+    return _spread(part, which, found.x * few.scale)[0]
 
 
-def _searched(values: Rows, x: Floats, seed: int) -> Sequence[Floats]:
-    return (search(values, x, seed, descents=descents_of(len(x), x.shape[1] - 1, "default")).x,)
-
-
-@dataclass(frozen=True)
-class FirstMap:
-    """How some of the landmarks are mapped first.
-
-    Attributes
-    ----------
-    find : callable
-        Finds coordinates to choose from, of their dissimilarities and their map by classical scaling with an axis more,
-        both as multiples of the scale, and a seed.
-    count : callable
-        How many they are, of how many.
-    radius : float
-        First radius of the solve that begins there, as a share of its root mean square residual.
-    """
-
-    find: Callable[[Rows, Floats, int], Sequence[Floats]]
-    count: Callable[[int], int]
-    radius: float
-
-
-SQUEEZED = FirstMap(_squeezed, lambda size: max(min(MIN_COARSE, size), size // 2), radius=0.25)
-"""Classical scaling of half of the landmarks, with an axis more that is squeezed flat, and without."""
-
-SEARCHED = FirstMap(_searched, lambda size: min(size, MOST_SEARCHED), radius=0.05)
-"""The best map of a search, among whose starts is classical scaling. It takes several times as long, and is for fits
-whose points all move again: they end in the basin that it finds."""
-
-
-def classical(values: Rows, n_components: int) -> Floats:
-    """Classical scaling (Torgerson) of a few points, (S, L); an axis that the data do not have is zero."""
-    from scipy.linalg import eigh
-
-    size = len(values)
-    inner = np.square(values, dtype=np.float64) / -2
-    inner -= inner.mean(axis=0)
-    inner -= inner.mean(axis=1)[:, None]
-    with one_thread():
-        spread, axes = eigh(inner, subset_by_index=[size - n_components, size - 1], check_finite=False)
-        if spread.size < n_components:  # among equal eigenvalues LAPACK may find fewer than were asked for
-            spread, axes = (part[..., -n_components:] for part in eigh(inner, check_finite=False))
-    return np.ascontiguousarray((axes * np.sqrt(np.maximum(spread, 0)))[:, ::-1])
+def _spread(among: LandmarkDissimilarities, which: Ints, x: Floats) -> tuple[Floats, float]:
+    """Coordinates of all where some are at ``x`` and the others are placed against them, and their residual."""
+    frame = PlacementModel.of(x, among.scale)
+    others = np.setdiff1d(np.arange(len(among.values)), which)
+    whole, residual = np.empty((len(among.values), x.shape[1])), 0.0
+    whole[which] = frame.y.T
+    if others.size:
+        panel = np.ascontiguousarray(among.values[np.ix_(others, which)])
+        with parallel_region():
+            whole[others], errors, _, known = place(panel, np.arange(others.size), frame, share=ROUGH)
+        residual = math.sqrt(float(errors.sum()) / int(known.sum()))
+    return whole, residual
 
 
 def _extended(among: LandmarkDissimilarities, which: Ints, found: Solution, executor: InProcessExecutor) -> Solution:
     """Place the other landmarks against those that are mapped, and settle all."""
-    frame = PlacementModel.of(found.embedding, among.scale)
-    others = np.setdiff1d(np.arange(len(among.values)), which)
-    panel = np.ascontiguousarray(among.values[np.ix_(others, which)])
-    x = np.empty((len(among.values), frame.y.shape[0]))
-    x[which] = frame.y.T
-    with parallel_region():
-        x[others], errors, _, known = place(panel, np.arange(others.size), frame, share=ROUGH)
-    residual = math.sqrt(float(errors.sum()) / int(known.sum()))
+    x, residual = _spread(among, which, found.embedding)
     settings = polish_config(x.shape[1], found.seed, residual, among.scale)
     return _run(among, executor, settings, start=x)
 
@@ -259,8 +218,8 @@ def _run(
     among: LandmarkDissimilarities, executor: InProcessExecutor, config: SolverConfig, start: Floats | None = None
 ) -> Solution:
     """Solve; an interrupt ends the whole fit, for a map of the landmarks alone is no result."""
-    source: RowSource = ArrayRows(among.values, dtype=among.values.dtype.name)
     config = replace(config, polish=False)  # all points are placed afterwards, to no more digits
+    source: RowSource = ArrayRows(among.values, dtype=among.values.dtype.name)
     found = solve(source, config, executor, scale=among.scale, budget=4 * among.values.nbytes, start=start)
     if found.stop_reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt

@@ -23,6 +23,7 @@ class RandomStream(IntEnum):
     SEARCH_HOPS = 9
     SUBSET = 10
     SHUFFLE = 11
+    LIFT = 12
     PARTS = 14
     MEASURED_ROWS = 15
 

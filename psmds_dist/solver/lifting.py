@@ -13,8 +13,17 @@ import numpy as np
 from psmds_dist.core.types import Floats, Rows
 from psmds_dist.kernels.pairs import PairKernels
 
-SETTLING = 5
-"""Sweeps before the last axis shrinks."""
+MOMENTUM = 0.9
+"""Share of the last step that is made again. Maps of 2,000 images, digits or points in clusters are then as good after
+100 sweeps as after 800 without."""
+
+NOISE = 0.3
+"""Standard deviation along an axis of noise, as a share of the scale: 1 is worse on images, 0.1 a little."""
+
+
+def lifted(x: Floats, draw: np.random.Generator) -> Floats:
+    """Map ``(L, n)`` in units of the scale with an axis of noise more."""
+    return np.vstack([x, NOISE * draw.standard_normal(x.shape[1])])
 
 
 def flattened(kernels: PairKernels, rows: Rows, x: Floats, dims: int, sweeps: int) -> Floats:
@@ -40,19 +49,16 @@ def flattened(kernels: PairKernels, rows: Rows, x: Floats, dims: int, sweeps: in
     """
     points, steps = np.arange(x.shape[1]), kernels.steps(rows, x)
     x = np.array(x, steps.dtype, order="C")
-
-    def sweep() -> None:
-        _, gradients = kernels.row_gradients(rows, points, points, x)
-        x[:] -= steps * gradients.T
-
-    for _ in range(SETTLING):
-        sweep()
-    first = _size(x[dims:])
+    speed, first = np.zeros_like(x), _size(x[dims:])
     for left in range(sweeps - 1, -1, -1):
-        sweep()
+        _, gradients = kernels.row_gradients(rows, points, points, x)
+        speed *= MOMENTUM
+        speed -= steps * gradients.T
+        x += speed
         size, target = _size(x[dims:]), first * left / sweeps
         if size > target:
             x[dims:] *= target / size
+            speed[dims:] *= target / size
     return x[:dims].astype(float)
 
 
