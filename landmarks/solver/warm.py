@@ -16,7 +16,7 @@ def warm_up_landmarks(n_components: int, dtype: str) -> None:
     warm_up_solver(n_components, dtype, n_components, SolverConfig(n_components=n_components).guided)
     warm_up_multiply("float32")
     warm_up_search(n_components)
-    warm_up_gradients(n_components + 1, "float32", arithmetic=("float32",))
+    warm_up_gradients(n_components + 1, "float32", arithmetic=("float32", "float64"))
     size = n_components + 2
     frame = PlacementModel.of(np.eye(size, n_components), 1.0)
     rows = np.ones((2, size), dtype)

@@ -1119,7 +1119,7 @@ def test_a_start_at_landmarks_is_a_default_that_gives_way_and_an_order_that_does
 
 
 def test_a_start_reads_the_rows_of_landmarks_alone(tmp_path, monkeypatch):
-    points = np.random.default_rng(0).random((1500, 3))
+    points = np.random.default_rng(0).random((2500, 3))
     build(ArrayRows(squareform(pdist(points))), tmp_path / "m.zarr", InProcessExecutor())
     read, whole = [], ChunkFile.read
 
@@ -1129,8 +1129,8 @@ def test_a_start_reads_the_rows_of_landmarks_alone(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ChunkFile, "read", counted)
     found = start(open_rows(tmp_path / "m.zarr"), SolverConfig(seed=0), InProcessExecutor(), 2**30)
-    assert found.x.shape == (1500, 2)
-    assert sum(read) == 1000 * 1500 * 4
+    assert found.x.shape == (2500, 2)
+    assert sum(read) == 2000 * 2500 * 4
 
 
 @pytest.mark.parametrize("bit", [1, 64])  # one in the fraction, one that makes the exponent that of NaN or huge

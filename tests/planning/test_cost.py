@@ -170,7 +170,7 @@ def test_probes_measure_something(digits):
 
 def test_memory_told_is_no_less_than_what_is_needed():
     """An evaluation of very many points takes more than the pass whose rows it follows."""
-    plan = plan_of(rows_of(300_000, 1000, 2), 2, 1, 2**34)
+    plan = plan_of(rows_of(300_000, 2000, 2), 2, 1, 2**34)
     text = report(plan, job_of(plan, 2, 2), RATES)
     told = parse_bytes(re.search(r"memory per worker +([\d.]+ MiB)", text)[1])
     assert AFTERWARDS in text

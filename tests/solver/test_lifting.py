@@ -8,7 +8,7 @@ from reference import distances, error, scale_of
 from psmds_dist.core.rules import PLAIN, PairRule
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.pairs import CAUTION, RELAXATION, kernels_of
-from psmds_dist.solver.lifting import SETTLING, flattened
+from psmds_dist.solver.lifting import MOMENTUM, NOISE, flattened, lifted
 
 
 def noisy(n, dims=5):
@@ -21,23 +21,23 @@ def start(n, axes, seed=0):
     return np.random.default_rng(seed).normal(size=(axes, n)) / np.sqrt(2 * axes)
 
 
-def sweep(t, x, weights, steps):
-    """All points against the gradient of half their weighted errors."""
+def step(t, x, weights, steps):
+    """How far all points go against the gradient of half their weighted errors."""
     offset = x[:, None] - x[None]
     length = np.linalg.norm(offset, axis=2) + np.eye(len(t))
     pulls = np.nan_to_num(weights * (1 - t / length)) * (1 - np.eye(len(t)))
-    return x - steps[:, None] * (pulls[:, :, None] * offset).sum(axis=1)
+    return -steps[:, None] * (pulls[:, :, None] * offset).sum(axis=1)
 
 
 def in_numpy(t, x, dims, sweeps, weights, steps):
-    x = x.T
-    for _ in range(SETTLING):
-        x = sweep(t, x, weights, steps)
-    first = np.linalg.norm(x[:, dims:])
+    x = x.T.copy()
+    first, speed = np.linalg.norm(x[:, dims:]), np.zeros_like(x)
     for k in range(1, sweeps + 1):
-        x = sweep(t, x, weights, steps)
+        speed = MOMENTUM * speed + step(t, x, weights, steps)
+        x = x + speed
         size, target = np.linalg.norm(x[:, dims:]), first * (1 - k / sweeps)
-        x[:, dims:] *= min(1, target / size)
+        for lost in (x, speed):
+            lost[:, dims:] *= min(1, target / size)
     return x[:, :dims].T
 
 
@@ -74,7 +74,7 @@ def test_no_sweep_with_weights_raises_the_error():
     errors = []
     for _ in range(60):
         errors.append((weights * (t - distances(x)) ** 2).sum())
-        x = sweep(t, x, weights, steps)
+        x = x + step(t, x, weights, steps)
     assert np.all(np.diff(errors) <= 1e-9 * errors[0])
     assert errors[-1] < 0.5 * errors[0]
 
@@ -110,3 +110,12 @@ def test_an_axis_of_zeros_is_lost_without_harm():
     found = flattened(kernels_of(PLAIN, 1.0), t, np.vstack([start(12, 2), np.zeros(12)]), 2, 200)
     again = flattened(kernels_of(PLAIN, 1.0), t, np.vstack([found, np.zeros(12)]), 2, 1)
     assert_allclose(again, found, atol=1e-3)  # where sweeps stand still
+
+
+def test_an_axis_of_noise_is_drawn_and_leaves_the_others():
+    x = start(5000, 2)
+    found, again = (lifted(x, np.random.default_rng(3)) for _ in range(2))
+    assert_array_equal(found[:2], x)
+    assert found.shape == (3, 5000)
+    assert abs(found[2].std() - NOISE) < 0.01
+    assert_array_equal(found, again)
