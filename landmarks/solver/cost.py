@@ -7,7 +7,7 @@ from dataclasses import replace
 from landmarks.solver.multilevel import MOST_SEARCHED, MOST_SQUEEZED, SWEEPS
 from psmds_dist.kernels.jit import PAIRS_A_THREAD
 from psmds_dist.planning.cost import LOCAL_EPOCH, Job, Rates, Stage, pass_over_rows, searching
-from psmds_dist.solver.search import descents_of
+from psmds_dist.solver.search import ROUND
 
 SWEEP = 0.7
 """What a pair of landmarks costs in a sweep with an axis more, in pairs of the move kernel."""
@@ -46,7 +46,7 @@ def _settling(job: Job, rates: Rates, size: int) -> float:
 def _searching(job: Job, rates: Rates, size: int) -> float:
     """Seconds to search a few of them."""
     few = min(size, MOST_SEARCHED)
-    [stage] = searching(replace(job, n=few, width=0), rates, descents_of(few, job.dims, "default"))
+    [stage] = searching(replace(job, n=few, width=0), rates, ROUND)
     return stage.here
 
 

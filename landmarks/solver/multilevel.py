@@ -25,14 +25,11 @@ from psmds_dist.ingest.check import refuse_tiny
 from psmds_dist.kernels.jit import parallel_region
 from psmds_dist.kernels.pairs import PLAIN_KERNELS
 from psmds_dist.solver.lifting import flattened, lifted
-from psmds_dist.solver.search import descents_of, search
+from psmds_dist.solver.search import ROUND, search
 from psmds_dist.solver.solve import Solution, solve
 
 CHEAP = 1e-2
-"""The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance.
-
-So does that of any start, where its map is extended and then moves as a whole.
-"""
+"""The radius of a random start halves when an epoch lowers the error by at most this share: it is an insurance."""
 
 SWEEPS = 100
 """Sweeps that squeeze a map flat."""
@@ -41,8 +38,7 @@ MOST_SQUEEZED = 2000
 """Most landmarks whose map is squeezed; others are placed against them, and all settle."""
 
 MOST_SEARCHED = 300
-"""Most landmarks that are searched, in 50 ms. That is for few data: of answers on a scale and of points at a few places
-the squeezed map is up to 0.7 and 1.7 % worse."""
+"""Most landmarks that are searched, in 20 ms: answers on a scale have maps up to 0.7 % better than the squeezed one."""
 
 NEAR = 0.1
 """First radius of the solve that settles a map, as a share of its root mean square residual."""
@@ -183,13 +179,12 @@ def _squeezed(part: LandmarkDissimilarities, config: SolverConfig, executor: InP
 
 
 def _searched(part: LandmarkDissimilarities, config: SolverConfig, executor: InProcessExecutor) -> Floats:
-    """The best map of a search on a few, and the others placed against them."""
+    """The best map of several starts on a few, and the others placed against them."""
     which = _some(part, config.seed, MOST_SEARCHED)
     few, dims = part.part(which), config.n_components
-    rows, descents = few.units, descents_of(which.size, dims, "default")
-    classical = classical_of(rows, dims + 1, config, executor)
+    classical = classical_of(few.units, dims + 1, config, executor)
     with parallel_region(executor.threads):
-        found = search(rows, classical, config.seed, descents=descents)
+        found = search(few.units, classical, config.seed, descents=ROUND, starts=ROUND)
     return _spread(part, which, found.x * few.scale)[0]
 
 

@@ -36,12 +36,10 @@ def test_seeds_agree_on_the_map_of_landmarks_in_clusters():
         ]
         return np.array([one.stress.normalized_stress for one in found])
 
-    alone, random = (
-        stresses(1),
-        [PatternSearchMDS(3, init="random", random_state=seed).fit(t).normalized_stress_ for seed in range(5)],
-    )
-    assert alone.max() <= 1.002 * alone.min()
-    assert np.median(random) > 1.002 * alone.max()
+    alone = stresses(1)
+    random = [PatternSearchMDS(3, init="random", random_state=seed).fit(t).normalized_stress_ for seed in range(5)]
+    assert alone.max() <= 1.002 * min(alone.min(), *random)
+    assert max(random) > 1.005 * alone.max()
     assert (stresses(3) <= alone).all()
 
 
