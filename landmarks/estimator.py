@@ -61,9 +61,9 @@ class LandmarkMDS(TransformerMixin, OnCluster, LandmarkRun):  # type: ignore[mis
         against the whole matrix, in a handful of passes. Landmarks that move need pairs to be judged by that they do
         not move by: of a panel, a few columns stay out of the map for that.
     n_init : int, default=2
-        Starts of the landmarks; the best is kept. One comes from classical scaling, with an axis more that is squeezed
-        flat or without, whichever is better; the others are random. With more than 600 landmarks they are made on half
-        of them.
+        Starts of the landmarks; the best is kept. One comes from classical scaling with an axis of noise that is
+        squeezed flat, or from a search on 300 of them, whichever is better; the others are random. With more than 2,000
+        landmarks they are made on 2,000 of them.
     closed_form : {"least_squares", "classical"}, default="least_squares"
         Where points begin: least squares, or classical landmark MDS.
     evaluate : bool, default=True
