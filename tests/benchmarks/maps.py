@@ -26,7 +26,7 @@ def maps(settings: Settings) -> list[Record]:
     most 3,000 iterations (300,000 / N), the best map of each polished by L-BFGS-B; with --full, all starts and
     iterations up to 2,000 points. What was tried is kept in maps.json in the output folder, and only the default is run
     again; with --cached nothing else is. The standard profile takes sets of up to 2,000 points, --full all, --quick the
-    smallest; --sets and --largest choose. Stress below 1e-6 counts as 1e-6. Three seeds from 5,000 points on.
+    smallest; --sets and --largest choose. Stress below 1e-6 counts as 1e-6.
     """
     known = BestKnown.open(settings.output / "maps.json")
     found = [_record(one, known, settings) for one in sets_of(settings)]
@@ -63,7 +63,7 @@ def sets_of(settings: Settings) -> Sequence[MapSet]:
 def _record(one: MapSet, known: BestKnown, settings: Settings) -> Record:
     """Run the default, and what else was not run on a set yet; compare."""
     matrix = one.matrix()
-    fits, seconds = _fits(matrix, one.dims, _seeds(one.n, settings))
+    fits, seconds = _fits(matrix, one.dims, settings.pick(3, 10, 10))
     if not settings.cached:
         known.run(one.name, matrix, one.dims, settings)
     found = [stress(matrix, fit.embedding_) for fit in fits]
@@ -74,10 +74,6 @@ def _record(one: MapSet, known: BestKnown, settings: Settings) -> Record:
     wrong = None if claimed <= CLAIM else f"{one.name}: the reported stress is off by {claimed:.2g}."
     about = {"what": one.name, "n": one.n, "dims": one.dims, "best": best, "found_by": found_by, "wrong": wrong}
     return {**about, **compared(found, best), "runs": found, "seconds": seconds}
-
-
-def _seeds(n: int, settings: Settings) -> int:
-    return settings.pick(3, 10, 10) if n < 5000 else 3
 
 
 def _fits(matrix: Array, dims: int, seeds: int) -> tuple[list[PatternSearchMDS], float]:
@@ -121,7 +117,8 @@ def order(settings: Settings) -> list[Record]:
     from 5,000 points on.
     """
     sizes = settings.pick([50], [50, 500, 5000], [50, 500, 5000, 10_000])
-    found = [_ordered(n, share, _seeds(n, settings)) for n in sizes for share in (0.0, 0.1, 0.3)]
+    most = settings.pick(3, 10, 10)
+    found = [_ordered(n, share, most if n < 5000 else 3) for n in sizes for share in (0.0, 0.1, 0.3)]
     show(found, what="", n=",", seeds="d", correlation=".6f", of_allowed=".6f", stress_of_true=".6f", seconds=".3f")
     bounds = [
         held("least rank correlation, of what is allowed", min(line["of_allowed"] for line in found), least=0.999),
