@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -45,6 +45,9 @@ Ids = Sequence[str] | None
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 """What stands for infinity where files hold no such thing, also in float64."""
+
+STRIP = 32
+"""Landmarks whose rows are compared with their columns at a time."""
 
 SMALL = 0.1
 """Quantile that is a small one: what stands for 'no connection' may be in most pairs, where there are many groups."""
@@ -249,7 +252,7 @@ class PanelChecker(Checker[list[PanelBlock], list[PanelBlock], PanelCheck]):
 
     def evaluate(self, collected: list[PanelBlock], source: RowSource, executor: Executor, room: int) -> PanelCheck:
         """Judge a finished pass; only the rows of landmarks are read again."""
-        between = None if source.landmarks is None else source.take(source.landmarks).astype(np.float64)
+        between = None if source.landmarks is None else source.take(source.landmarks)
         judge = Judgement(collected, source.dtype, between, self.names, self.symmetry_tol)
         refuse(judge.problems())
         known: Counter[int] = Counter()
@@ -283,7 +286,7 @@ def _digest(panel: RowSource, blocks: Sequence[PanelBlock]) -> str:
 
 def huge(highest: float, dtype: np.dtype[Any], between: Rows | None, names: PanelEntries) -> str:
     """Say that some values overflow, which seldom are dissimilarities; empty where none does."""
-    known = between[between > 0] if between is not None and highest > HUGE else np.empty(0)
+    known = between[between > 0].astype(np.float64) if between is not None and highest > HUGE else np.empty(0)
     typical = float(np.quantile(known, SMALL)) if known.size else math.inf
     if highest <= largest_usable(dtype, typical) and highest != FLOAT32_MAX:
         return ""
@@ -312,7 +315,7 @@ class Judgement:
 
     blocks: Sequence[PanelBlock]
     dtype: np.dtype[Any]
-    between: Floats | None
+    between: Rows | None
     """Rows of the panel at the landmarks (S, S), NaN where missing; None when they are not among the points."""
 
     names: PanelEntries
@@ -328,7 +331,7 @@ class Judgement:
 
     def suspicion(self) -> Suspicion:
         """What is suspicious about a panel without problems."""
-        own = np.zeros(0) if self.between is None else np.nan_to_num(self.between.diagonal())
+        own = np.zeros(0) if self.between is None else np.nan_to_num(self.between.diagonal().astype(np.float64))
         kind: EntryKind = "dissimilarities" if self._similarity_check is None else self._similarity_check.entries
         return suspicion_of(self._worst_negative, own, self._scale or self.highest, kind)
 
@@ -348,10 +351,20 @@ class Judgement:
     def _squares(self) -> Floats:
         """Sum of squares of each landmark's known dissimilarities to the others."""
         assert self.between is not None
-        others = np.where(np.abs(self.between) <= largest_usable(self.between.dtype), self.between, 0)
-        np.fill_diagonal(others, 0)
-        squares: Floats = np.square(others).sum(axis=1)
+        squares, usable = np.empty(len(self.between)), largest_usable(np.dtype(np.float64))
+        for strip, rows, _ in self._strips():
+            others = np.where(np.abs(rows) <= usable, rows, 0)
+            others[np.arange(len(others)), np.arange(strip.start, strip.stop)] = 0
+            squares[strip] = np.square(others).sum(axis=1)
         return squares
+
+    def _strips(self) -> Iterator[tuple[slice, Floats, Floats]]:
+        """Some landmarks, their rows, and their columns as rows: arithmetic with all at once takes much memory."""
+        assert self.between is not None
+        size = len(self.between)
+        for lo in range(0, size, STRIP):
+            strip = slice(lo, min(lo + STRIP, size))
+            yield strip, self.between[strip].astype(np.float64), self.between[:, strip].T.astype(np.float64)
 
     @cached_property
     def _scale(self) -> float:
@@ -375,7 +388,7 @@ class Judgement:
     def _own(self) -> Floats:
         """Dissimilarities of landmarks to themselves; those that are missing, infinite or rounded are zeros."""
         assert self.between is not None
-        own = np.nan_to_num(self.between.diagonal(), posinf=0, neginf=0)
+        own = np.nan_to_num(self.between.diagonal().astype(np.float64), posinf=0, neginf=0)
         return np.where(np.abs(own) > self._zero, own, 0)
 
     @cached_property
@@ -384,20 +397,25 @@ class Judgement:
             return None
         own = self._own
         few = sample_points(len(own))
-        return SimilarityCheck.of(self.between[np.ix_(few, few)], own, self._squares, len(own))
+        return SimilarityCheck.of(self.between[np.ix_(few, few)].astype(np.float64), own, self._squares, len(own))
 
     @cached_property
     def _worst_pair(self) -> tuple[int, int, float]:
         """Two landmarks, and how far apart their two entries are."""
-        assert self.between is not None
-        finite = np.where(np.isinf(self.between), np.nan, self.between)
-        gap = np.nan_to_num(np.abs(finite - finite.T))
-        r, s = divmod(int(gap.argmax()), len(gap))
-        return r, s, float(gap[r, s])
+        worst = 0, 0, 0.0
+        for strip, rows, columns in self._strips():
+            rows[np.isinf(rows) | np.isinf(columns)] = np.nan
+            gap = np.nan_to_num(np.abs(rows - columns))
+            r, s = np.unravel_index(gap.argmax(), gap.shape)
+            if gap[r, s] > worst[2]:
+                worst = strip.start + int(r), int(s), float(gap[r, s])
+        return worst
 
     def _lone_triangle(self) -> str:
         """Say that landmarks know each other in one order only; a value that stands for the other is no other fault."""
-        if self.between is None or np.array_equal(self.between, self.between.T, equal_nan=True):
+        if self.between is None:
+            return ""
+        if all(np.array_equal(rows, columns, equal_nan=True) for _, rows, columns in self._strips()):
             return ""
         assert self.names.landmarks is not None
         order = np.argsort(self.names.landmarks)
@@ -445,7 +463,9 @@ class Judgement:
         if self.between is None or self.names.landmarks is None:
             return ""
         rows = self.names.landmarks.tolist()
-        own = np.nan_to_num(self.between.diagonal(), posinf=0, neginf=0)  # infinite ones are told with the others
+        own = np.nan_to_num(
+            self.between.diagonal().astype(np.float64), posinf=0, neginf=0
+        )  # infinite ones are told with the others
         worst = int(own.argmax())
         if own[worst] <= self.symmetry_tol * self._scale:
             return ""

@@ -27,8 +27,8 @@ from psmds_dist.planning.memory import (
     worker_share,
 )
 
-PAIR_COPIES = 5
-"""Numbers for each pair of landmarks while their dissimilarities are checked, transposed, averaged and mapped."""
+PAIR_COPIES, PAIR_BYTES = 2, 2
+"""Copies of the dissimilarities of each pair of landmarks, and bytes beside them, while they are checked and mapped."""
 
 EVALUATION_ROWS = 100
 """Rows of a matrix that are read for the evaluation."""
@@ -81,7 +81,7 @@ def fit_memory(
         apart = (
             FLOAT64_BYTES * n * (4 * dims + 5)
             + NAME_BYTES * n * named
-            + PAIR_COPIES * panel.itemsize * size**2
+            + (PAIR_COPIES * panel.itemsize + PAIR_BYTES) * size**2
             + pieces
         )
     else:

@@ -66,7 +66,7 @@ class LandmarkDissimilarities:
     @property
     def units(self) -> Rows:
         """Dissimilarities as multiples of the scale, in float32."""
-        return (self.values / self.scale).astype(np.float32)
+        return np.divide(self.values, self.scale, out=np.empty_like(self.values, np.float32), casting="same_kind")
 
     @property
     def mean_squares(self) -> Floats:

@@ -22,6 +22,9 @@ from psmds_dist.data.formats import NPY, begins_with, other_format
 GATHER_BYTES = 4_000_000
 """Scratch for gathering entries that do not lie side by side."""
 
+GATHERED_ROWS = 32
+"""Rows of a table that are gathered at a time."""
+
 CONVERTED_BYTES = 2**22
 """Bytes of a matrix that is converted at once rather than block by block: too few for a plan of memory to notice."""
 
@@ -78,6 +81,13 @@ def fill_rows(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> None:
         fill(out[: hi - lo], values[lo:hi])
     else:
         _fill_condensed(values, n, lo, hi, out)
+
+
+def fill_some(values: Numbers, rows: Ints, columns: slice, out: Rows) -> None:
+    """Copy some rows of a table, in some columns; a gathered copy of all of them is never made."""
+    for lo in range(0, rows.size, GATHERED_ROWS):
+        some = rows[lo : lo + GATHERED_ROWS]
+        fill(out[lo : lo + some.size], values[some, columns])
 
 
 def _fill_condensed(values: Numbers, n: int, lo: int, hi: int, out: Rows) -> None:
@@ -252,7 +262,7 @@ class NpyRows(RowSource):
         """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
         with self._file.reading() as values:
             if values.ndim == 2:
-                fill(out[: rows.size], values[rows, columns])
+                fill_some(values, rows, columns, out)
                 return
         super().read_rows(rows, columns, out)
 
@@ -324,7 +334,7 @@ class ArrayRows(RowSource):
     def read_rows(self, rows: Ints, columns: slice, out: Rows) -> None:
         """Fill ``out[: rows.size]`` with the entries of some rows in some columns."""
         if self.values.ndim == 2:
-            fill(out[: rows.size], self.values[rows, columns])
+            fill_some(self.values, rows, columns, out)
         else:
             super().read_rows(rows, columns, out)
 

@@ -1,5 +1,7 @@
 """Maps of the landmarks from coarse to fine."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -7,8 +9,12 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.datasets import load_digits, make_blobs
 
 from landmarks import kernels
+from landmarks.panel.build import check_panel
+from landmarks.panel.check import PanelEntries
+from landmarks.panel.tables import array_panel
 from landmarks.solver import multilevel
-from landmarks.solver.multilevel import LandmarkDissimilarities, map_landmarks
+from landmarks.solver.memory import PAIR_BYTES, PAIR_COPIES
+from landmarks.solver.multilevel import LandmarkDissimilarities, among_landmarks, map_landmarks
 from landmarks.solver.placement import PlacementModel
 from psmds_dist import PatternSearchMDS
 from psmds_dist.core.types import InputError
@@ -103,3 +109,27 @@ def test_a_search_does_not_go_to_and_fro_on_rounding():
     ]
     for few, many in zip(*found, strict=True):
         assert_array_equal(few, many)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_landmarks_are_checked_and_mapped_in_the_memory_that_is_planned_for_them(dtype):
+    """Counted by Python: what the C library and compiled code keep is no part of it."""
+    size = 1500
+    x = np.random.default_rng(0).random((size, 5))
+    panel = array_panel(cdist(x, x), dtype, np.arange(size))
+    executor, names = InProcessExecutor(1), PanelEntries(np.arange(size))
+    check_panel(array_panel(cdist(x[:50], x[:50]), dtype, np.arange(50)), executor)
+    mapped(cdist(x[:50], x[:50]).astype(dtype), n_init=1)  # compiles
+    tracemalloc.start()
+    try:
+        check_panel(panel, executor, names=names)
+        checked = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        map_landmarks(among_landmarks(panel, np.arange(size), names), 2, 0, 1, executor)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    itemsize = np.dtype(dtype).itemsize
+    planned = (PAIR_COPIES * itemsize + PAIR_BYTES) * size**2
+    assert checked < planned + 2 * itemsize * size**2  # and rows that the pass reads
+    assert 0.5 * planned < taken < planned
