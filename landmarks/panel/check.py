@@ -384,11 +384,16 @@ class Judgement:
     def _worst_negative(self) -> InvalidEntries | None:
         return total_invalid([scan.negative for scan in self.blocks])
 
+    @property
+    def _told(self) -> Floats:
+        """Dissimilarities of landmarks to themselves; zeros where missing, or infinite, told with the others."""
+        assert self.between is not None
+        return np.nan_to_num(self.between.diagonal().astype(np.float64), posinf=0, neginf=0)
+
     @cached_property
     def _own(self) -> Floats:
-        """Dissimilarities of landmarks to themselves; those that are missing, infinite or rounded are zeros."""
-        assert self.between is not None
-        own = np.nan_to_num(self.between.diagonal().astype(np.float64), posinf=0, neginf=0)
+        """The same, where rounded ones are zeros as well."""
+        own = self._told
         return np.where(np.abs(own) > self._zero, own, 0)
 
     @cached_property
@@ -463,9 +468,7 @@ class Judgement:
         if self.between is None or self.names.landmarks is None:
             return ""
         rows = self.names.landmarks.tolist()
-        own = np.nan_to_num(
-            self.between.diagonal().astype(np.float64), posinf=0, neginf=0
-        )  # infinite ones are told with the others
+        own = self._told
         worst = int(own.argmax())
         if own[worst] <= self.symmetry_tol * self._scale:
             return ""

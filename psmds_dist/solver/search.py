@@ -410,8 +410,10 @@ class _Pool:
         if self.agreed or (squeeze.again and not self.pays and not self.scattered):
             return
         best, before = self._best, self.stress
-        noisy = lifted(classical.T[: self.dims], generator(self.seed, RandomStream.LIFT))
-        x = flattened(self._kernels, self.rows, noisy if squeeze.noise else classical.T, self.dims, squeeze.sweeps)
+        x = classical.T
+        if squeeze.noise:
+            x = lifted(x[: self.dims], generator(self.seed, RandomStream.LIFT))
+        x = flattened(self._kernels, self.rows, x, self.dims, squeeze.sweeps)
         self._descend([Descent("classical", x, MOVED_RADIUS)])
         self.hops += 1
         self.pays = _as_good(self.stress) < before
