@@ -95,8 +95,7 @@ def warm_up(source: RowSource, config: SolverConfig, executor: Executor) -> None
     dims, dtype = config.n_components, source.dtype.name
     executor.warm_up(partial(warm_up_solver, dims, dtype, config.tried_axes, config.guided, config.rule))
     if config.polishes(source.n) or config.eases(source.n):
-        few = config.polishes(source.n) and not config.polishes_fully(source.n)  # which float32 is enough for
-        arithmetic = {dtype, "float64"} if few else {"float64"}
+        arithmetic = {dtype, "float64"} if config.polishes_shortly(source.n) else {"float64"}  # float32 may be enough
         executor.warm_up(partial(warm_up_gradients, dims, dtype, config.rule, arithmetic))
 
 

@@ -20,13 +20,13 @@ from psmds_dist.core.layout import Layout, format_bytes, round_up
 from psmds_dist.core.types import InputError
 from psmds_dist.planning.cost import (
     EPOCHS,
-    FEW_POLISH_PASSES,
     LATER_EPOCHS,
     PLACED_EPOCHS,
     POLISH_PASSES,
     REFITS,
     RESOURCES,
     ROBUST_EPOCHS,
+    SHORT_POLISH_PASSES,
     Estimate,
     Job,
     Rates,
@@ -42,7 +42,7 @@ from psmds_dist.planning.memory import (
     require,
 )
 from psmds_dist.solver.optimal import FITTED_PAIRS
-from psmds_dist.solver.polish import EASING_STEPS
+from psmds_dist.solver.polish import MANY_STEPS, short_steps
 
 SLOW_DISK = 150_000_000
 """Bytes a second below which streaming a compressed array is faster than a plain one, whatever it holds: of distances
@@ -107,8 +107,9 @@ class ExactForecast:
         expected = provider_of(start).epochs if start else EPOCHS
         expected = max(expected, ROBUST_EPOCHS * (not rule.least_squares), PLACED_EPOCHS * self.placed)
         solves = solves_of(config, n, placed=self.placed)
-        polish = solves * (POLISH_PASSES if config.polishes_fully(n) else FEW_POLISH_PASSES) * config.polishes(n)
-        polish += EASING_STEPS * (config.eases(n) and bool(start))
+        short = min(short_steps(expected, rule) + 1, SHORT_POLISH_PASSES)
+        polish = solves * (POLISH_PASSES if config.polishes_fully(n) else short) * config.polishes(n)
+        polish += MANY_STEPS * (config.eases(n) and bool(start))
         fits = (solves * REFITS + polish) * min(1.0, FITTED_PAIRS / n**2) * (rule.transformation is not None)
         passes = expected + (solves - 1) * LATER_EPOCHS + (rule.local > 0)  # one finds near pairs
         return Work(passes, math.ceil(fits), polish)

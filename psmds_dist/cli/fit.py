@@ -83,7 +83,7 @@ class SolverOptions:
     polish: bool | None = option(
         "--polish/--no-polish",
         default=None,
-        help="End at a local minimum to many digits [default: up to 2,000 points; eight steps up to 5,000].",
+        help="End at a local minimum to many digits [default: up to 2,000 points; six steps up to 5,000].",
     )
     sample: int | None = option(
         "--sample",

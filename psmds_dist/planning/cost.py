@@ -277,8 +277,8 @@ POLISHED = 1.4
 POLISH_PASSES = 60
 """Passes of a polish: 15 on maps with clear groups, 200 on noise."""
 
-FEW_POLISH_PASSES = 10
-"""Passes of a polish that ends after a few steps."""
+SHORT_POLISH_PASSES = 15
+"""Passes to expect of a short polish that may take as many: 2 to 60 where dissimilarities are transformed."""
 
 FITTED = 0.8
 """What a pair costs in a pass that fits disparities, in pairs of the kernel that moves points against these."""

@@ -22,6 +22,11 @@ JITTER_SHARE = 1e-3
 """Displacement of a given start before guided moves, as a share of the first radius."""
 
 
+POLISHED_END = 4.0
+"""Last radius of a solve that settles a start and ends with a short polish, as a multiple of the usual one. Passes of
+the polish gain as much as those of shorter moves, or more (eight kinds of points)."""
+
+
 @dataclass(frozen=True)
 class State:
     """Where a solve stands between two epochs."""
@@ -141,7 +146,13 @@ class Schedule:
             return config.radius_tol
         noisy = config.bad_moves and config.rule.least_squares
         noise = math.sqrt(6 * config.eps * min(mse, scale * scale)) if noisy else 0.0
-        return max(RADIUS_TOL * scale, noise)
+        short = config.polishes_shortly(self.layout.n) and self.settles(mse) and config.rule.transformation is None
+        return max(RADIUS_TOL * scale, POLISHED_END * noise if short else noise)
+
+    def settles(self, mse: float) -> bool:
+        """Whether a map with that mean squared error has the shape of its start, as its first radius was small."""
+        config, residual = self.config, math.sqrt(mse) if self.config.rule.least_squares else 0.0
+        return config.bad_moves and config.radius is not None and config.radius <= SETTLING_RADIUS * residual
 
     def stress(self, mse: float) -> float:
         """Normalized stress of a map with that mean squared error over all ordered pairs; NaN for other losses."""
@@ -156,10 +167,8 @@ class Schedule:
         what moves of twice the needed length cost, about ``(2 r)^2 / 6`` of the mean squared error, and an epoch that
         gains less wastes its pass.
         """
-        config, residual = self.config, math.sqrt(mse) if self.config.rule.least_squares else 0.0
-        settling = config.radius is not None and config.radius <= SETTLING_RADIUS * residual
-        least = 2 / 3 * (radius / residual) ** 2 if settling and config.bad_moves else 0.0
-        return self.share * max(config.eps, least)
+        least = 2 / 3 * radius**2 / mse if self.settles(mse) else 0.0
+        return self.share * max(self.config.eps, least)
 
     def certifies(self, radius: float) -> bool:
         """Whether this is the last radius of a monotone solve, at whose end no single move may improve the map."""

@@ -23,7 +23,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.solver.checkpoint import NO_CHECKPOINT, CheckpointStream
 from psmds_dist.solver.epoch import Epoch, Objective, bad_moves_epoch, monotone_epoch
 from psmds_dist.solver.optimal import ScaledObjective, Scaling, objective_of
-from psmds_dist.solver.polish import EASING_STEPS, FEW_STEPS, polished
+from psmds_dist.solver.polish import MANY_STEPS, polished, shortly_polished
 from psmds_dist.solver.schedule import EpochReport, Schedule, State, search_radius
 from psmds_dist.solver.state_file import Arrays
 from psmds_dist.solver.tasks import CachedRows, SelectColumns, gather, points_of
@@ -153,9 +153,13 @@ class _Progress:
     def polish(self, schedule: Schedule, *, fully: bool) -> None:
         """Improve the last map; while that is unfinished, so is the solve."""
         self.unpolished = True
-        few = {} if fully else {"max_steps": FEW_STEPS, "dtype": schedule.arithmetic(self.state.radius)}
-        x = polished(self.objective, self.state.x, scale=schedule.scale, **few)  # type: ignore[arg-type]
-        self.state = replace(self.state, x=x)
+        state, objective, rule = self.state, self.objective, schedule.config.rule
+        if fully:
+            x = polished(objective, state.x, scale=schedule.scale)
+        else:
+            dtype, epochs = schedule.arithmetic(state.radius), state.epoch
+            x = shortly_polished(objective, state.x, rule, radius=state.radius, epochs=epochs, dtype=dtype)
+        self.state = replace(state, x=x)
         self.unpolished = False
 
     def refit(self, *, monotone: bool) -> None:
@@ -316,7 +320,7 @@ def _settled_state(objective: Objective, state: State, schedule: Schedule) -> St
 
 def _eased_state(objective: Objective, state: State, schedule: Schedule) -> State:
     """State on the way from a start of pairs that count alike, and a radius, unless one is given, to go on with."""
-    x = polished(objective, state.x, scale=schedule.scale, max_steps=EASING_STEPS)
+    x = polished(objective, state.x, scale=schedule.scale, max_steps=MANY_STEPS)
     if schedule.config.radius is not None:
         return replace(state, x=x)
     squares, weights = objective.measure(x)[:, 3:].sum(axis=0)

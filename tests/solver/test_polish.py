@@ -5,7 +5,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from reference import distances, error, scale_of
 
+from psmds_dist import PatternSearchMDS
 from psmds_dist.core.config import POLISHED_POINTS, SMALL_POINTS, SolverConfig
+from psmds_dist.core.rules import PairRule
 from psmds_dist.core.types import StopReason
 from psmds_dist.data.cache import clear_row_cache, stored
 from psmds_dist.data.opening import open_matrix
@@ -14,7 +16,7 @@ from psmds_dist.executor import DaskExecutor, InProcessExecutor
 from psmds_dist.planning.memory import RowBuffers
 from psmds_dist.solver.checkpoint import DirectoryCheckpoint
 from psmds_dist.solver.epoch import Objective
-from psmds_dist.solver.polish import polished
+from psmds_dist.solver.polish import FEW_STEPS, MANY_STEPS, polished, short_steps, shortly_polished
 from psmds_dist.solver.solve import solve
 from psmds_dist.solver.tasks import CachedRows
 
@@ -101,6 +103,49 @@ def test_solves_that_found_the_same_minimum_agree(dims):
     starts = [best + 0.01 * scale_of(t) * rng.normal(size=best.shape) for _ in range(3)]
     stresses = [solved(t, start=start, **ways).stress.normalized_stress for start in starts]
     assert max(stresses) <= min(stresses) * (1 + 1e-6)
+
+
+# --- a short one ----------------------------------------------------------------------------------------------
+
+
+class Passes(Objective):
+    """Counts its passes."""
+
+    def gradient(self, x, dtype="float64"):
+        self.executor.passes = getattr(self.executor, "passes", 0) + 1
+        return super().gradient(x, dtype)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 10])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e6])
+def test_a_short_polish_takes_a_pass_for_each_step_and_two_at_most(dims, size):
+    """Also of a map that rounding alone keeps from a minimum: a search along a line found no end there."""
+    t = (size * noisy(300)).astype("float32")
+    radius = 0.02 * scale_of(t)
+    near = solved(t, n_components=dims, polish=False, radius_tol=radius)
+    objective = Passes(CachedRows(ArrayRows(t), 10**9), InProcessExecutor())
+    x = np.ascontiguousarray(near.raw_embedding.T)
+    for _ in range(2):
+        objective.executor.passes = 0
+        found = shortly_polished(objective, x, PairRule(), radius=radius, epochs=3, dtype="float32")
+        assert 2 <= objective.executor.passes <= FEW_STEPS + 2
+        assert error(t, found.T) <= error(t, x.T) * (1 + 1e-7)  # float32
+        x = polished(objective, x, scale=scale_of(t))
+
+
+def test_a_short_polish_is_longer_after_many_epochs_and_for_disparities():
+    assert short_steps(3, PairRule()) == FEW_STEPS
+    assert short_steps(240, PairRule()) == 60
+    assert short_steps(3, PairRule(transformation="ordinal")) == MANY_STEPS
+
+
+@pytest.mark.slow
+def test_ranks_of_a_curved_sheet_are_fitted_to_the_end():
+    """Moves against disparities that are fixed end at 0.04."""
+    rng = np.random.default_rng(0)
+    flat = rng.random((SMALL_POINTS + 1, 2)) * (4, 1)
+    fit = PatternSearchMDS(transformation="ordinal", random_state=0).fit(distances(flat) ** 3)
+    assert fit.stress1_ < 0.001
 
 
 # --- when -----------------------------------------------------------------------------------------------------

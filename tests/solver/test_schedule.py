@@ -136,6 +136,16 @@ def test_noisy_data_end_where_moves_drown_in_the_residual():
     assert rules(10.0, eps=0).end_radius(mse) == pytest.approx(2e-3)
 
 
+def test_a_solve_that_settles_a_start_leaves_the_last_moves_to_a_short_polish():
+    mse = 25.0
+    usual = math.sqrt(6e-3) * 5
+    settling = {"eps": 1e-3, "radius": 2.5}
+    assert rules(10.0, n=5000, **settling).end_radius(mse) == pytest.approx(4 * usual)
+    ranked = {"rule": PairRule(transformation="ordinal")}  # fitted to maps as the radius halves
+    for n, other in [(5001, {}), (2000, {}), (5000, {"radius": 2.6}), (5000, {"polish": False}), (5000, ranked)]:
+        assert rules(10.0, n=n, **settling | other).end_radius(mse) == pytest.approx(usual)
+
+
 def test_means_are_over_the_pairs_that_count():
     # of five points 6 ordered pairs of weight 2 are known, with squares of 9: weighted ones add up to 108
     sums = np.zeros((5, 5))
