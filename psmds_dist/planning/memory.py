@@ -346,7 +346,7 @@ _REACHES = 3
 """Numbers a point of the pass that finds how far it reaches."""
 
 _POLISH = 38
-"""Numbers a coordinate of the quasi-Newton method: steps and changes of gradients, ten each, work on them, and the best map."""
+"""Numbers a coordinate of the quasi-Newton method: steps and changes of gradients, ten each, work, and the best map."""
 
 _FLOAT32_BYTES = 4
 """Bytes of a dissimilarity in a search, which converts those of other types."""

@@ -205,7 +205,7 @@ def test_what_comes_before_and_after_a_solve_is_added_where_it_is_more():
         assert larger.total == 8 * 20 * held
         assert larger.remedies[-1] == "begin at random (--init random)"
         assert plan.with_multiplication(needs, 1, 1, 4, here=here).total == needs.total
-    assert numbers(plan.with_polish(solve, 3, 4, here=True), "the polish") == [37 * 3 * N]
+    assert numbers(plan.with_polish(solve, 3, 4, here=True), "the polish") == [38 * 3 * N]
     assert numbers(plan.with_polish(worker, 3, 4, here=False), "the polish") == [2 * 3 * SHARE]
     region = "pinned coordinates and bounds"
     assert numbers(plan.with_region(solve, 3, here=True), region) == [4 * 3 * N]
