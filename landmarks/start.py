@@ -10,6 +10,7 @@ from landmarks.panel.data import MatrixData
 from landmarks.solver.cost import start_stages
 from landmarks.solver.fit import fit
 from landmarks.solver.memory import fit_memory
+from landmarks.solver.multilevel import MOST_SQUEEZED
 from landmarks.solver.refine import polish_radius
 from landmarks.solver.types import LandmarkConfig
 from landmarks.solver.warm import warm_up_landmarks
@@ -24,7 +25,7 @@ from psmds_dist.executor import InProcessExecutor
 from psmds_dist.planning.cost import Job, Rates, Stage
 from psmds_dist.planning.memory import MemoryRequirement, RowStorage
 
-STARTING = 2000
+STARTING = MOST_SQUEEZED
 """Landmarks, where there are as many points. Which ones they are decides the basin of the map: that of 1,000 is another
 one for one seed of ten on handwritten digits (0.5 % worse), images and clusters, that of 2,000 for none."""
 

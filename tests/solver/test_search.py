@@ -330,7 +330,7 @@ def test_a_squeeze_is_for_starts_that_do_not_agree_and_a_long_one_where_it_may_p
         return plain(kernels, rows, x, dims, sweeps)
 
     monkeypatch.setattr(search_module, "flattened", noting)
-    short, long = ((1, squeeze.sweeps) for squeeze in SQUEEZES)
+    short, long = ((1, squeeze.sweeps) for squeeze in SQUEEZES[:2])
     searched(iris(), 2, descents=2 * ROUND)  # starts agree
     assert asked == []
     searched(heavy_tails(), 2, descents=2 * ROUND)  # a start alone, or a better map by the first squeeze
@@ -367,11 +367,15 @@ def test_a_squeezed_map_that_is_little_better_waits_while_others_hop(gain, waits
     assert_array_equal(again.best.x, pool.aside[0][1] if waits else pool.best.x)
 
 
-def test_large_matrices_are_not_squeezed():
-    short, long = SQUEEZES
+def test_large_matrices_are_squeezed_in_long_searches_only():
+    short, long, patient = SQUEEZES
     assert search_module._squeezes(long.most_points) == [short, long]
-    assert search_module._squeezes(short.most_points) == [short]
+    assert search_module._squeezes(short.most_points, patient.hops) == [short]
     assert search_module._squeezes(short.most_points + 1) == []
+    hops = descents_of(patient.most_points, 2, "best") // 2
+    assert search_module._squeezes(short.most_points + 1, hops) == [patient]
+    assert search_module._squeezes(patient.most_points, hops) == [patient]
+    assert search_module._squeezes(patient.most_points + 1, hops) == []
 
 
 def test_sweeps_alone_do_not_hop():
