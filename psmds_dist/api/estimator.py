@@ -95,8 +95,10 @@ class PatternSearchMDS(OnCluster):
         many, and does not end early. Where each start is a whole solve there is one, with ``"best"`` four.
     polish : bool or "auto", default="auto"
         Whether the solve ends with a quasi-Newton method (L-BFGS) that takes its map to a local minimum, in up to some
-        hundred passes over the matrix. ``"auto"`` does up to 2,000 points and with ``effort="best"``, and takes eight
-        steps of it up to 5,000 points, unless ``radius_tol`` or ``bad_moves=False`` say otherwise where to end.
+        hundred passes over the matrix. ``"auto"`` does up to 2,000 points and with ``effort="best"``. Up to 5,000
+        points it takes six steps, or a quarter of the epochs before, if that is more; of transformed dissimilarities up
+        to 60, while they gain, whatever the size. ``radius_tol``, ``bad_moves=False`` and ``effort="quick"`` have
+        none.
     loss : {"squared", "absolute", "huber", "sstress", "relative", "log"}, default="squared"
         What a pair costs whose dissimilarity is ``t`` and whose distance is ``d``: ``(t - d)^2``; ``|t - d|``; that
         beyond a tenth of the root mean square dissimilarity and the square before; ``(t^2 - d^2)^2``;

@@ -11,7 +11,7 @@ from typing import Any
 from psmds_dist.core.errors import InputError
 from psmds_dist.core.sources import RowSource
 from psmds_dist.data.formats import NPY, ZIP, begins_with, is_pairs, is_phylip, lines_of
-from psmds_dist.data.pairs import open_pairs
+from psmds_dist.data.pairs import PairRows, open_pairs
 from psmds_dist.data.readers import hdf5, npz, phylip, table, tsplib
 from psmds_dist.data.readers.cells import Dialect
 from psmds_dist.data.readers.rows import Scan, open_text
@@ -138,10 +138,24 @@ def open_matrix(path: Any, dtype: str | None = None, format: str | None = None) 
     file, name = _parts(path) if isinstance(path, str | os.PathLike) else ("", None)
     reader = _reader(file, format) if file else None
     if reader is not None:
-        return reader.open(os.path.abspath(file), name, dtype or "float32")
+        rows = reader.open(os.path.abspath(file), name, dtype or "float32")
+        if format is None and isinstance(rows, PairRows):
+            _refuse_properties(rows, file)
+        return rows
     if file and not begins_with(file, ZIP):
         return open_npy(file, dtype or "float32")  # tells what it is instead
     return open_rows(path, dtype)
+
+
+def _refuse_properties(rows: PairRows, path: str) -> None:
+    """Refuse what looks like a list of pairs, but has fewer of them than points, as a table of properties does."""
+    pairs, n = rows.known_pairs, rows.n
+    if pairs < n:
+        raise InputError(
+            f"{path} looks like a list of pairs, but has {pairs:,} for {n:,} points, too few for a map. If it holds "
+            f"properties of points, color their map by it: psmds plot map.zarr map.png --color {path}. If each line is "
+            "a pair of points and their dissimilarity all the same, give format='pairs' (--format pairs)."
+        )
 
 
 def _parts(path: str | os.PathLike[str]) -> tuple[str, str | None]:

@@ -63,6 +63,12 @@ class PairRows(RowSource):
         n = int(self.known.shape[0])
         return n, n
 
+    @property
+    def known_pairs(self) -> int:
+        """Number of pairs of two points of which at least one order is known."""
+        i, j = self.known.tocoo().coords
+        return int(np.count_nonzero(i < j))
+
     @cached_property
     def content_id(self) -> str:
         """Identity of the content."""

@@ -102,9 +102,9 @@ SQUEEZES = (
     Squeeze(500, 250, noise=True, again=True),
     Squeeze(2000, 1000, noise=True, again=False, more_than=1000, hops=5 * ROUND),
 )
-"""The first two lead 400 points with outliers to a stress of 0.1162, where forty starts end at 0.118 at best. The third,
-as long as thirty descents, leads 1,797 digits to 0.32685 from five axes of noise of six; 80 starts and 80 hops end at
-0.32681 to 0.32693."""
+"""The first two lead 400 points with outliers to a stress of 0.1162, where forty starts end at 0.118 at best. The
+third, as long as thirty descents, leads 1,797 digits to 0.32685 from five axes of noise of six; 80 starts and 80 hops
+end at 0.32681 to 0.32693."""
 
 
 class Descent(NamedTuple):

@@ -58,6 +58,26 @@ def test_row_numbers_tell_the_order_where_the_points_have_no_names(tmp_path):
     assert_array_equal(labels_for(tmp_path / "a.npy", 3), ["u", "v", "w"])
 
 
+def test_names_need_points_with_names(tmp_path):
+    """The order may be another one, and the map would be colored wrongly in silence."""
+    place = tmp_path / "a.csv"
+    place.write_text("id,kind\nz,c\nx,a\ny,b\n")
+    with pytest.raises(InputError, match=r"a.csv names its points, first 'z', but the map has no names .* \(--ids\)"):
+        labels_for(place, 3)
+    place.write_text("height,kind\n1.5,c\n0.5,a\n2.5,b\n")  # no names, though
+    assert labels_for(place, 3).tolist() == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("heading", ["id,kind\n", ""])
+def test_labels_of_other_points_are_ignored(tmp_path, heading):
+    place = tmp_path / "a.csv"
+    place.write_text(f"{heading}v,5\nz,9\nw,\ny,8\nx,7\n")
+    assert labels_for(place, 3, IDS).tolist() == [7, 8, 9]
+    place.write_text(f"{heading}v,5\nz,9\nw,6\nu,8\nt,1\n")
+    with pytest.raises(InputError, match=r"a.csv has no labels of 2 of 3 points, first 'x'; add them to the file"):
+        labels_for(place, 3, IDS)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

@@ -9,6 +9,7 @@ from scipy.sparse import coo_array
 from scipy.spatial.distance import pdist, squareform
 
 from psmds_dist import InputError, open_pairs
+from psmds_dist.data.opening import open_matrix
 
 T = squareform(pdist(np.random.default_rng(0).random((20, 2))))
 NAMES = ["0101", "NA", "1e5", "é", "with blank", '"quoted"', *(f"p{k}" for k in range(14))]
@@ -125,3 +126,15 @@ def test_bad_text_gets_a_sentence(text, sentence, tmp_path):
 def test_bad_columns_get_a_sentence(pairs, sentence):
     with pytest.raises(InputError, match=sentence):
         open_pairs(pairs)
+
+
+@pytest.mark.parametrize("batch", ["{}", "one"])
+def test_a_table_of_properties_is_not_guessed_to_be_pairs(batch, tmp_path):
+    """It would be a map of samples and batches in which nearly all pairs are missing."""
+    place = tmp_path / "meta.csv"
+    place.write_text("sample,batch,depth\n" + "".join(f"s{k},{batch.format(k % 4)}x,{k + 1}.5\n" for k in range(20)))
+    with pytest.raises(InputError, match=r"has 20 for 2\d points, .* --color .*meta.csv.* \(--format pairs\)"):
+        open_matrix(place)
+    assert open_matrix(place, format="pairs").known_pairs == 20
+    place.write_text("\n".join(f"s{i},s{j},1.5" for i, j in [(0, 1), (0, 2), (0, 3), (1, 2)]))
+    assert open_matrix(place).known_pairs == 4

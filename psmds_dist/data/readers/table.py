@@ -281,7 +281,8 @@ def _column_names(heading: list[str], n: int, path: str) -> list[str]:
         return heading[1:]
     raise InputError(
         f"{path} has a heading of {len(heading)} cells above {n} rows, but needs one for each point, and perhaps one "
-        "for the column of names; the file may be cut short."
+        "for the column of names: the file may be cut short, or hold no dissimilarities. Properties of points color a "
+        "map (psmds plot --color), and features have distances (psmds distances)."
     )
 
 
