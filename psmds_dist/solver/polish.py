@@ -15,6 +15,7 @@ from psmds_dist.core.rules import PairRule
 from psmds_dist.core.types import Floats
 from psmds_dist.solver.epoch import Objective
 from psmds_dist.utils.blas import one_thread
+from psmds_dist.utils.heap import trim_heap
 
 GAIN = 1e-10
 """The polish ends when a step lowers the error by at most this share of the error that it began with."""
@@ -122,6 +123,7 @@ def shortly_polished(
     objective: Objective, x: Floats, rule: PairRule, *, radius: float, epochs: int, dtype: str
 ) -> Floats:
     """Take a map some steps towards a local minimum, after so many epochs whose last moves were of that radius."""
+    trim_heap()  # before SciPy is loaded, which takes 20 MiB: limits leave it little where rows are streamed
     unit, gain = FIRST_STEP * radius * math.sqrt(x.size), SHORT_GAIN if rule.transformation is None else FITTED_GAIN
     return polished(objective, x, scale=unit, max_steps=short_steps(epochs, rule), gain=gain, dtype=dtype)
 
