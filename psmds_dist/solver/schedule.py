@@ -21,7 +21,6 @@ from psmds_dist.core.types import Floats, StopReason
 JITTER_SHARE = 1e-3
 """Displacement of a given start before guided moves, as a share of the first radius."""
 
-
 POLISHED_END = 4.0
 """Last radius of a solve that settles a start and ends with a short polish, as a multiple of the usual one. Passes of
 the polish gain as much as those of shorter moves, or more (eight kinds of points)."""
